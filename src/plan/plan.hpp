@@ -1,0 +1,97 @@
+// WHICH implementation computes a problem, with which numbers, and why not the others.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "convnorm/convnorm.h"
+#include "descriptor/problem.hpp"
+
+namespace convnorm {
+
+// Calls body(i) for every i in [0, count), in any order, possibly at once; returns when all are done.
+class Parallel {
+ public:
+  Parallel(convnorm_parallel_for function, void* context) : function_(function), context_(context) {}
+
+  template <class Body>
+  void operator()(int count, Body&& body) const {
+    if (count == 1) return body(0);
+    function_(context_, count, [](void* argument, int32_t i) { (*static_cast<std::remove_reference_t<Body>*>(argument))(i); },
+              &body);
+  }
+
+ private:
+  convnorm_parallel_for function_;
+  void* context_;
+};
+
+// What an implementation promises about memory traffic and storage; explain() prints it and tests hold it.
+struct Accounting {
+  double flops = 0;            // performed, recomputation included
+  double min_bytes = 0;        // x, w, parameters and residual read once, y written once
+  double moved_bytes = 0;      // expected traffic beyond the caches
+  double z_bytes = 0;          // convolution results held outside the caches' working set; 0 on the fused paths
+  double workspace_bytes = 0;
+};
+
+// An implementation configured for one problem. Immutable; run() may be called from many threads.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  virtual size_t packed_bytes() const = 0;
+  virtual void pack(const void* weight, void* packed, const Parallel& parallel) const = 0;
+  virtual size_t workspace_bytes() const = 0;
+  virtual void run(const convnorm_tensors& tensors, const void* packed, void* workspace, const Parallel& parallel) const = 0;
+  virtual std::vector<std::pair<std::string, std::string>> config() const = 0;  // name, value; in reading order
+  virtual Accounting accounting() const = 0;
+};
+
+struct PlanRequest {
+  const Problem& problem;
+  Sizes sizes;
+  int threads;
+  std::string target;  // name of the instruction set, or "scalar"
+};
+
+struct Refusal {
+  std::string reason;
+};
+using Answer = std::variant<std::unique_ptr<Executable>, Refusal>;
+
+struct Implementation {
+  const char* name;
+  const char* summary;     // one line: how it works
+  const char* determinism; // what is guaranteed about repeatability
+  Answer (*consider)(const PlanRequest&);
+};
+
+// In the order in which a plan asks them; the reference, which never refuses, is last.
+std::span<const Implementation> registry(convnorm_device device);
+
+}  // namespace convnorm
+
+// The C ABI's opaque plan.
+struct convnorm_plan {
+  convnorm::Problem problem;
+  int threads;
+  std::string target;
+  const convnorm::Implementation* implementation;
+  std::unique_ptr<convnorm::Executable> executable;
+  std::vector<std::pair<std::string, std::string>> refusals;  // implementation, reason; those asked before the chosen one
+};
+
+namespace convnorm {
+
+// Throws Failure.
+std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_plan_options& options);
+
+std::string explain(const convnorm_plan& plan, const convnorm_machine* machine, convnorm_format format);
+
+}  // namespace convnorm

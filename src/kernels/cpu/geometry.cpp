@@ -40,9 +40,10 @@ Geometry::Geometry(const Problem& p, const Kernels& k, int64_t block_rows_)
   const int64_t phase_count = static_cast<int64_t>(phases.size());
   const int64_t extra = span / p.stride + 1;
 
+  const int64_t held = phase_count * (panel + extra) * 4;
   // A tap touches a panel and, since that is not aligned, one cache line more.
-  const int64_t touched = std::min(phase_count * (panel + extra) * 4, tap_chunk * (panel * 4 + 64));
-  channel_chunk = std::clamp<int64_t>(kChunkBytes / touched, 1, sizes.c_per_conv_group);
+  const int64_t touched = std::min(held, tap_chunk * (panel * 4 + 64));
+  channel_chunk = std::clamp<int64_t>(std::min(kChunkBytes / touched, kStripBytes / held), 1, sizes.c_per_conv_group);
   channel_chunks = ceil_div(sizes.c_per_conv_group, channel_chunk);
   tap_chunks = ceil_div(p.k, tap_chunk);
 

@@ -25,7 +25,7 @@ double seconds(const F& f) {
 convnorm_machine measure(int threads, const std::string& target) {
   const Kernels* kernels = find_kernels(target);
   if (!kernels) throw Failure(CONVNORM_UNSUPPORTED, "target " + target + " is not available; convnorm info lists those that are");
-  const Parallel parallel = default_pool();
+  const Parallel parallel(default_parallel_for, &threads);
   convnorm_machine machine = {.fma_gflops = 0, .bandwidth_gbps = 0, .threads = threads};
 
   // The best of several short rounds: the peak is what the machine can do, not what it did while others ran.

@@ -166,6 +166,9 @@ Answer consider_small_l(const PlanRequest& r) {
     return Refusal{"o=" + std::to_string(p.o) + " does not fill a block of " + std::to_string(kernels.channel_block) + " channels"};
   }
   auto executable = std::make_unique<SmallL>(r, kernels);
+  if (Geometry(p, kernels, p.o).strip < r.sizes.l_out) {
+    return Refusal{"d=" + std::to_string(p.dilation) + ": the inputs of all positions do not fit one strip"};
+  }
   const int64_t bytes = static_cast<int64_t>(executable->workspace_bytes());
   if (bytes > kMostStoreBytes) {
     return Refusal{std::to_string(bytes >> 20) + " MiB of inputs and sums leave the caches (limit " +

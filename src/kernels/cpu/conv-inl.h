@@ -89,14 +89,15 @@ void conv_rows(const RowConv& c) {
   static constexpr Function kTiles[] = {row_tile<1, V>, row_tile<2, V>, row_tile<3, V>,
                                         row_tile<4, V>, row_tile<5, V>, row_tile<6, V>};
   const int64_t panel = V * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  int64_t row = 0;
-  for (int64_t tile = 0; row < c.rows; ++tile) {
-    const int64_t height = tile_height(c.rows, kMostRows, tile);
-    const float* w = c.w + row * c.steps + c.steps_before * height;
-    for (int64_t p = 0; p < c.panels; ++p) {
-      kTiles[height - 1](c, w, c.x + p * panel, c.z + row * c.z_row + p * panel, c.bias ? c.bias + row : nullptr);
+  // Panels outside: a panel of x stays in the first-level cache for all tiles, and w, read in order, is prefetched.
+  for (int64_t p = 0; p < c.panels; ++p) {
+    int64_t row = 0;
+    for (int64_t tile = 0; row < c.rows; ++tile) {
+      const int64_t height = tile_height(c.rows, kMostRows, tile);
+      kTiles[height - 1](c, c.w + row * c.steps + c.steps_before * height, c.x + p * panel, c.z + row * c.z_row + p * panel,
+                         c.bias ? c.bias + row : nullptr);
+      row += height;
     }
-    row += height;
   }
 }
 

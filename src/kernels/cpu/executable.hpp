@@ -6,12 +6,16 @@
 
 namespace convnorm::cpu {
 
+// Above this many products per output, storing z and reading it back is cheaper than computing it again.
+inline constexpr int64_t kMostRecomputedSteps = 32;
+
 class CpuExecutable : public Executable {
  public:
   CpuExecutable(const PlanRequest& request, const Kernels& kernels, int64_t block_rows)
       : g_(request.problem, kernels, block_rows), threads_(request.threads) {}
 
   size_t packed_bytes() const override { return static_cast<size_t>(g_.packed_floats()) * sizeof(float); }
+  std::string packing() const override { return std::to_string(g_.block_rows); }
   void pack(const void* weight, void* packed, const Parallel& parallel) const override;
   size_t workspace_bytes() const override {
     Arena arena;

@@ -8,7 +8,7 @@ namespace convnorm::cpu {
 namespace {
 
 // Rows over which one packing of x is shared; more do not pay, fewer make more tasks.
-constexpr int64_t kMostRows = 96;
+constexpr int64_t kMostRows = 64;
 
 int64_t z_row_floats(const Geometry& g) { return round_up(g.sizes.l_out, g.panel) + 16; }
 
@@ -81,9 +81,11 @@ Answer consider_resident(const PlanRequest& r) {
     return Refusal{std::to_string(p.n * units) + " independent norm groups leave some of " + std::to_string(r.threads) +
                    " threads idle"};
   }
-  int64_t fit = std::clamp<int64_t>(std::min(budget / row_bytes, kMostRows / g.halves) / unit, 1, units);
-  // Enough tasks for an even load, as long as a block still shares its packed inputs among two tiles of rows.
-  while (fit > 1 && p.n * ceil_div(units, fit) < 4 * r.threads && (fit - 1) * unit >= 2 * kernels.wide_rows) --fit;
+  // Blocks do not depend on the number of threads, so that packed weights serve plans of any number.
+  const int64_t fit = std::clamp<int64_t>(std::min(budget / row_bytes, kMostRows / g.halves) / unit, 1, units);
+  if (p.conv_groups == 1 && fit < units && fit * unit * g.halves < 2 * kernels.wide_rows && g.steps <= kMostRecomputedSteps) {
+    return Refusal{"only " + std::to_string(fit * unit * g.halves) + " channels fit the cache, too few to share the packed inputs"};
+  }
   const int64_t blocks = ceil_div(units, fit);
   return std::make_unique<Resident>(r, kernels, ceil_div(units, blocks) * unit);
 }

@@ -27,6 +27,12 @@ CONVNORM_INLINE void map_row(const From* from, To* to, int64_t count, const F& f
   const F32 d;
   const int64_t n = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
+  // Two at a time: most formulas are one long chain of dependent instructions.
+  for (; i + 2 * n <= count; i += 2 * n) {
+    const VF a = f(load_float(d, from + i)), b = f(load_float(d, from + i + n));
+    store_float(a, d, to + i);
+    store_float(b, d, to + i + n);
+  }
   for (; i + n <= count; i += n) store_float(f(load_float(d, from + i)), d, to + i);
   if (i < count) {
     HWY_ALIGN From head[hn::MaxLanes(F32())] = {};
@@ -322,7 +328,9 @@ inline void glu(float* a, const float* b, int64_t count) { combine_rows(a, b, co
 inline double fma_chains(int64_t rounds) {
   const F32 d;
   VF a[12];
-  volatile float seed = 1.0f;
+  volatile float opaque = 1.0f;
+  const float seed = opaque;
+#pragma GCC unroll 16
   for (int i = 0; i < 12; ++i) a[i] = hn::Set(d, seed + static_cast<float>(i));
   const VF x = hn::Set(d, seed * 0.999f), y = hn::Set(d, seed * 1e-3f);
   for (int64_t r = 0; r < rounds; ++r) {
@@ -330,6 +338,7 @@ inline double fma_chains(int64_t rounds) {
     for (int i = 0; i < 12; ++i) a[i] = hn::MulAdd(a[i], x, y);
   }
   VF sum = a[0];
+#pragma GCC unroll 16
   for (int i = 1; i < 12; ++i) sum = hn::Add(sum, a[i]);
   volatile float sink = hn::GetLane(hn::SumOfLanes(d, sum));
   (void)sink;

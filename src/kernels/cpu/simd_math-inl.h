@@ -36,15 +36,18 @@ struct SimdMath {
     return hn::IfThenElse(hn::Lt(x, hn::Zero(F32())), if_negative, otherwise);
   }
 
-  // 2^n for integral n in [-126, 127], given as a vector of floats.
-  static CONVNORM_INLINE V power_of_two(V n) {
-    const hn::RebindToSigned<F32> di;
-    return hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127))));
+  // x rounded to an integer n in [-127, 128], and 2^n; 0 for -127 and infinity for 128. Adding 1.5 * 2^23 leaves the
+  // integer in the low bits of the sum, here with the exponent's bias already on top.
+  static CONVNORM_INLINE V round_to_power(V x, V& power) {
+    const V magic = set(12582912.0 + 127.0);
+    const V sum = hn::Add(x, magic);
+    power = hn::BitCast(F32(), hn::ShiftLeft<23>(hn::BitCast(hn::RebindToUnsigned<F32>(), sum)));
+    return hn::Sub(sum, magic);
   }
 
-  // x = n ln2 + r, |r| <= ln2/2; returns exp(r) - 1 and n. For x in [-87, 88].
-  static CONVNORM_INLINE V reduced_expm1(V x, V& n) {
-    n = hn::Round(hn::Mul(x, set(1.4426950408889634)));
+  // x = n ln2 + r, |r| <= ln2/2; returns exp(r) - 1, and 2^n. For x in [-88.1, 89].
+  static CONVNORM_INLINE V reduced_expm1(V x, V& power) {
+    const V n = round_to_power(hn::Mul(x, set(1.4426950408889634)), power);
     V r = hn::NegMulAdd(n, set(0.693359375), x);
     r = hn::NegMulAdd(n, set(-2.12194440e-4), r);
     V p = hn::MulAdd(r, set(1.0 / 5040), set(1.0 / 720));
@@ -55,31 +58,27 @@ struct SimdMath {
     return hn::MulAdd(hn::Mul(r, r), p, r);
   }
 
-  // 0 below -87.3 (where the result would be subnormal), infinity above 88.3.
+  // 0 below -87.7, where the result would be subnormal, infinity above 88.4.
   static CONVNORM_INLINE V exp(V x) {
-    V n;
-    const V bounded = max(min(x, set(88.0)), set(-87.3));
-    const V m = reduced_expm1(bounded, n);
-    V e = hn::MulAdd(m, power_of_two(n), power_of_two(n));
-    e = hn::IfThenElse(hn::Lt(x, set(-87.3)), hn::Zero(F32()), e);
-    return hn::IfThenElse(hn::Gt(x, set(88.3)), set(HUGE_VALF), e);
+    V power;
+    const V m = reduced_expm1(max(min(x, set(89.0)), set(-88.1)), power);
+    return hn::Mul(hn::Add(m, set(1.0)), power);
   }
 
   // For x <= 80. expm1(x) = 2^n expm1(r) + (2^n - 1), exact in its second term.
   static CONVNORM_INLINE V expm1(V x) {
-    V n;
-    const V m = reduced_expm1(max(x, set(-80.0)), n);
-    const V p = power_of_two(n);
-    return hn::MulAdd(m, p, hn::Sub(p, set(1.0)));
+    V power;
+    const V m = reduced_expm1(max(x, set(-80.0)), power);
+    return hn::MulAdd(m, power, hn::Sub(power, set(1.0)));
   }
 
   static CONVNORM_INLINE V sigmoid(V x) { return hn::Div(set(1.0), hn::Add(set(1.0), exp(hn::Neg(x)))); }
 
   // max(x, 0) - |x| Phi(-|x|), with log2 Phi(-t) as a polynomial of degree 8 on [0, 13] (weighted minimax fit): absolute
-  // error of the whole 2.2e-7, relative error of the tail 7e-4 down to -13, below which the tail is zero.
+  // error of the whole 2.2e-7, relative error of the tail 7e-4 down to -13. At the bound Phi is 0, so that infinity
+  // stays and minus infinity, times 0, gives NaN as in PyTorch.
   static CONVNORM_INLINE V gelu_erf(V x) {
-    const V t = hn::Abs(x);
-    const V u = min(t, set(13.0));
+    const V u = min(hn::Abs(x), set(13.05));
     V p = set(4.7753228926694646e-08);
     p = hn::MulAdd(p, u, set(-2.742161086644046e-06));
     p = hn::MulAdd(p, u, set(6.744535494362935e-05));
@@ -89,8 +88,8 @@ struct SimdMath {
     p = hn::MulAdd(p, u, set(-0.4584687650203705));
     p = hn::MulAdd(p, u, set(-1.1512696743011475));
     p = hn::MulAdd(p, u, set(-0.9999903440475464));
-    const V n = hn::Round(p);
-    const V r = hn::Sub(p, n);
+    V power;
+    const V r = hn::Sub(p, round_to_power(p, power));
     // 2^r on [-1/2, 1/2], relative error 2e-7.
     V e = set(1.3333558146428443e-3);
     e = hn::MulAdd(e, r, set(9.6181291076284772e-3));
@@ -98,9 +97,8 @@ struct SimdMath {
     e = hn::MulAdd(e, r, set(2.4022650695910072e-1));
     e = hn::MulAdd(e, r, set(6.9314718055994531e-1));
     e = hn::MulAdd(e, r, set(1.0));
-    V tail = hn::Mul(e, power_of_two(n));
-    tail = hn::IfThenElse(hn::Gt(t, set(13.0)), hn::Zero(F32()), tail);
-    return hn::NegMulAdd(t, tail, max(x, hn::Zero(F32())));
+    const V t = hn::Max(u, hn::Neg(x));  // |x|, or 13.05 above that
+    return hn::NegMulAdd(t, hn::Mul(e, power), max(x, hn::Zero(F32())));
   }
 };
 

@@ -8,8 +8,6 @@ namespace convnorm::cpu {
 namespace {
 
 constexpr int64_t kZRow = kStatisticsBlock + 16;
-// Above this many products per output, storing z and reading it back is cheaper than computing it again.
-constexpr int64_t kMostSteps = 32;
 
 class Streaming final : public CpuExecutable {
  public:
@@ -102,9 +100,9 @@ Answer accept(const PlanRequest& r, int64_t rows) {
 Answer consider_streaming(const PlanRequest& r) {
   const int64_t steps = r.sizes.c_per_conv_group * r.problem.k;
   if (!has_norm(r.problem)) return accept(r, 96);
-  if (steps <= kMostSteps) return accept(r, 48);
+  if (steps <= kMostRecomputedSteps) return accept(r, 48);
   return Refusal{"computing " + std::to_string(steps) + " products per output twice costs more than keeping the sums (limit " +
-                 std::to_string(kMostSteps) + ")"};
+                 std::to_string(kMostRecomputedSteps) + ")"};
 }
 
 Answer consider_recompute(const PlanRequest& r) { return accept(r, 96); }

@@ -30,8 +30,16 @@ Problem parse_problem(std::string_view line);
 // Throws Failure(INVALID_ARGUMENT) naming the value and the way out. Allocates only the message.
 void validate(const Problem& problem);
 
+// Checks what only the call knows: each sample's valid length, of which the problem has n. Throws as validate().
+void validate_lengths(const Problem& problem, const int64_t* lengths);
+
+// The same problem with every field that has no meaning in it at its default.
+Problem canonical(Problem problem);
+
+// Of a valid problem.
 std::string print_problem(const Problem& problem);
 bool equal(const Problem& a, const Problem& b);
+// FNV-1a, 64 bits, of the canonical line.
 uint64_t hash(const Problem& problem);
 
 // Derived sizes of a valid problem; they cannot overflow, because validate() has checked the products.
@@ -47,11 +55,11 @@ struct Sizes {
   int64_t x_elements;
   int64_t w_elements;
   int64_t y_elements;
-  int64_t z_elements;        // N * C_out * L_out
-  double flops;              // 2 * z_elements * C_in/conv_groups * K
+  int64_t z_elements;  // N * C_out * L_out
+  double flops;        // 2 * z_elements * C_in/conv_groups * K
 };
 
-// L_out for one sample of `length` valid inputs; 0 or less when the kernel does not fit.
+// L_out for one sample of `length` valid inputs; 0 when the kernel does not fit.
 int64_t output_length(const Problem& p, int64_t length);
 
 inline bool has_norm(const Problem& p) { return p.groups > 0; }

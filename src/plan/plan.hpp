@@ -23,8 +23,9 @@ class Parallel {
   template <class Body>
   void operator()(int count, Body&& body) const {
     if (count == 1) return body(0);
-    function_(context_, count, [](void* argument, int32_t i) { (*static_cast<std::remove_reference_t<Body>*>(argument))(i); },
-              &body);
+    function_(
+        context_, count, [](void* argument, int32_t i) { (*static_cast<std::remove_reference_t<Body>*>(argument))(i); },
+        &body);
   }
 
  private:
@@ -34,10 +35,10 @@ class Parallel {
 
 // What an implementation promises about memory traffic and storage; explain() prints it and tests hold it.
 struct Accounting {
-  double flops = 0;            // performed, recomputation included
-  double min_bytes = 0;        // x, w, parameters and residual read once, y written once
-  double moved_bytes = 0;      // expected traffic beyond the caches
-  double z_bytes = 0;          // convolution results held outside the caches' working set; 0 on the fused paths
+  double flops = 0;        // performed, recomputation included
+  double min_bytes = 0;    // x, w, parameters and residual read once, y written once
+  double moved_bytes = 0;  // expected traffic beyond the caches
+  double z_bytes = 0;      // convolution results held outside the caches' working set; 0 on the fused paths
   double workspace_bytes = 0;
 };
 
@@ -48,7 +49,8 @@ class Executable {
   virtual size_t packed_bytes() const = 0;
   virtual void pack(const void* weight, void* packed, const Parallel& parallel) const = 0;
   virtual size_t workspace_bytes() const = 0;
-  virtual void run(const convnorm_tensors& tensors, const void* packed, void* workspace, const Parallel& parallel) const = 0;
+  virtual void run(const convnorm_tensors& tensors, const void* packed, void* workspace,
+                   const Parallel& parallel) const = 0;
   virtual std::vector<std::pair<std::string, std::string>> config() const = 0;  // name, value; in reading order
   virtual Accounting accounting() const = 0;
 };
@@ -67,10 +69,14 @@ using Answer = std::variant<std::unique_ptr<Executable>, Refusal>;
 
 struct Implementation {
   const char* name;
-  const char* summary;     // one line: how it works
-  const char* determinism; // what is guaranteed about repeatability
+  const char* summary;      // one line: how it works
+  const char* determinism;  // what is guaranteed about repeatability
+  bool vectorised;          // false: the same scalar code on every machine, whatever the target
   Answer (*consider)(const PlanRequest&);
 };
+
+// Bytes that any implementation moves: inputs read once, y written once.
+double compulsory_bytes(const Problem& problem, const Sizes& sizes);
 
 // In the order in which a plan asks them; the reference, which never refuses, is last.
 std::span<const Implementation> registry(convnorm_device device);
@@ -84,10 +90,17 @@ struct convnorm_plan {
   std::string target;
   const convnorm::Implementation* implementation;
   std::unique_ptr<convnorm::Executable> executable;
-  std::vector<std::pair<std::string, std::string>> refusals;  // implementation, reason; those asked before the chosen one
+  std::vector<std::pair<std::string, std::string>>
+      refusals;  // implementation, reason; those asked before the chosen one
 };
 
 namespace convnorm {
+
+// As many as wanted, or as the default pool has for 0. Throws Failure if that is no sensible number.
+int choose_threads(int32_t wanted);
+
+// The name itself, or the best of this machine for null. Throws Failure if this build or machine does not have it.
+std::string choose_target(const char* wanted);
 
 // Throws Failure.
 std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_plan_options& options);

@@ -1,0 +1,28 @@
+// What a caller hands over for one call, checked before anything is read or written.
+#pragma once
+
+#include <cstddef>
+
+#include "descriptor/problem.hpp"
+
+namespace convnorm {
+
+// A stretch of the caller's memory under the name that a message gives it.
+struct Region {
+  const char* name;
+  const void* begin;
+  size_t bytes;
+};
+
+// Throws Failure if the two share a byte.
+void check_apart(const Region& written, const Region& other);
+
+// The weight that is to be packed: present, aligned, apart from where it goes.
+void check_weight(const Problem& problem, const void* weight, const Region& packed);
+
+// Throws Failure(INVALID_ARGUMENT) naming the tensor: one that is needed and null, one that the problem does not have,
+// one that is misaligned or overlaps what is written, a length out of range.
+void check_tensors(const Problem& problem, const convnorm_tensors& tensors, const Region& packed,
+                   const Region& workspace);
+
+}  // namespace convnorm

@@ -1,0 +1,111 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "plan/plan.hpp"
+
+namespace convnorm {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// One line of the explanation, as a person and as a program reads it.
+struct Row {
+  std::string name;
+  Json value;
+  std::string text;
+};
+
+// 1234567 bytes -> "1.23 MB".
+std::string with_unit(double value, const char* unit) {
+  constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P"};
+  size_t prefix = 0;
+  for (; value >= 1000 && prefix + 1 < std::size(kPrefixes); ++prefix) value /= 1000;
+  return fmt::format("{:.3g} {}{}", value, kPrefixes[prefix], unit);
+}
+
+Row floor_row(const Accounting& cost, const Sizes& sizes, const convnorm_machine& machine) {
+  const double math_us = sizes.flops / (machine.fma_gflops * 1e3);
+  const double memory_us = cost.min_bytes / (machine.bandwidth_gbps * 1e3);
+  const double floor_us = std::max(math_us, memory_us);
+  return {"floor_us", floor_us,
+          fmt::format("{:.4g} us: the larger of math {:.4g} us ({:.4g} GFLOP/s) and memory {:.4g} us ({:.4g} GB/s)",
+                      floor_us, math_us, machine.fma_gflops, memory_us, machine.bandwidth_gbps)};
+}
+
+std::vector<Row> rows(const convnorm_plan& plan, const convnorm_machine* machine) {
+  const Problem& problem = plan.problem;
+  const Implementation& implementation = *plan.implementation;
+  const Sizes sizes(problem);
+  const Accounting cost = plan.executable->accounting();
+
+  std::vector<Row> result;
+  const std::string line = print_problem(problem);
+  result.push_back({"problem", line, line});
+  result.push_back({"path", implementation.name, implementation.name});
+  result.push_back({"summary", implementation.summary, implementation.summary});
+  result.push_back({"target", plan.target, plan.target});
+  result.push_back({"threads", plan.threads, std::to_string(plan.threads)});
+
+  Json config = Json::object();
+  std::string config_text;
+  for (const auto& [name, value] : plan.executable->config()) {
+    config[name] = value;
+    config_text += fmt::format("{}{}={}", config_text.empty() ? "" : ", ", name, value);
+  }
+  result.push_back({"config", config, config_text.empty() ? "none" : config_text});
+
+  result.push_back({"flops", cost.flops, with_unit(cost.flops, "FLOP")});
+  result.push_back({"min_bytes", cost.min_bytes, with_unit(cost.min_bytes, "B, each tensor read or written once")});
+  result.push_back({"moved_bytes", cost.moved_bytes, with_unit(cost.moved_bytes, "B, expected beyond the caches")});
+  result.push_back(
+      {"z_bytes", cost.z_bytes, with_unit(cost.z_bytes, "B of convolution results held outside the caches")});
+  result.push_back({"workspace_bytes", cost.workspace_bytes, with_unit(cost.workspace_bytes, "B")});
+  result.push_back({"packed_bytes", plan.executable->packed_bytes(),
+                    with_unit(static_cast<double>(plan.executable->packed_bytes()), "B")});
+  if (machine != nullptr) result.push_back(floor_row(cost, sizes, *machine));
+
+  Json refusals = Json::array();
+  std::string refusals_text;
+  for (const auto& [name, reason] : plan.refusals) {
+    refusals.push_back({{"path", name}, {"reason", reason}});
+    refusals_text += fmt::format("{}{}: {}", refusals_text.empty() ? "" : "\n", name, reason);
+  }
+  result.push_back({"refusals", refusals, refusals_text.empty() ? "none" : refusals_text});
+
+  const std::vector<std::string> guarantees = {
+      implementation.determinism,
+      implementation.vectorised ? "accumulation and statistics in fp32 or wider: mean first, then centred squares"
+                                : "accumulation and statistics in fp64: mean first, then centred squares",
+      "NaN and infinities propagate as the formula says",
+      "executing allocates nothing and writes nothing but y and the workspace",
+  };
+  result.push_back({"guarantees", guarantees, fmt::format("{}", fmt::join(guarantees, "\n"))});
+  return result;
+}
+
+}  // namespace
+
+std::string explain(const convnorm_plan& plan, const convnorm_machine* machine, convnorm_format format) {
+  const std::vector<Row> explanation = rows(plan, machine);
+  if (format == CONVNORM_JSON) {
+    Json document = Json::object();
+    for (const Row& row : explanation) document[row.name] = row.value;
+    return document.dump(2);
+  }
+  constexpr size_t kNameWidth = 17;
+  std::string text;
+  for (const Row& row : explanation) {
+    text += fmt::format("{:{}}", row.name, kNameWidth);
+    for (const char c : row.text) {
+      text += c;
+      if (c == '\n') text.append(kNameWidth, ' ');
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace convnorm

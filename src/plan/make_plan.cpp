@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <string_view>
+
+#include "descriptor/text.hpp"
+#include "kernels/cpu/targets.hpp"
+#include "plan/default_pool.hpp"
+#include "plan/plan.hpp"
+
+namespace convnorm {
+
+namespace {
+
+constexpr int kMostThreads = 4096;
+constexpr std::string_view kScalar = "scalar";
+
+std::string path_names(std::span<const Implementation> implementations) {
+  std::string names;
+  for (const Implementation& each : implementations) names += (names.empty() ? "" : ", ") + std::string(each.name);
+  return names;
+}
+
+Answer consider(const Implementation& implementation, const PlanRequest& request) {
+  if (implementation.vectorised && request.target == kScalar) {
+    return Refusal{"it needs a vector instruction set, and the target is scalar"};
+  }
+  return implementation.consider(request);
+}
+
+}  // namespace
+
+int choose_threads(int32_t wanted) {
+  if (wanted < 0 || wanted > kMostThreads) {
+    fail(CONVNORM_INVALID_ARGUMENT, "threads={} must lie between 1 and {}, or be 0 for as many as the default pool has",
+         wanted, kMostThreads);
+  }
+  return wanted == 0 ? std::clamp(default_threads(), 1, kMostThreads) : wanted;
+}
+
+std::string choose_target(const char* wanted) {
+  const std::vector<const char*>& available = cpu::available_targets();
+  if (wanted == nullptr) return available.empty() ? std::string(kScalar) : available.front();
+  const auto among = [wanted](const std::vector<const char*>& names) {
+    return std::any_of(names.begin(), names.end(),
+                       [wanted](const char* name) { return std::string_view(name) == wanted; });
+  };
+  if (wanted == kScalar || among(available)) return wanted;
+  const std::string choices = fmt::format("{}{}{}", fmt::join(available, ", "), available.empty() ? "" : ", ", kScalar);
+  if (among(cpu::compiled_targets())) {
+    fail(CONVNORM_UNSUPPORTED, "target {} is not in this machine; use one of {}", wanted, choices);
+  }
+  fail(CONVNORM_INVALID_ARGUMENT, "target {} is not in this build; use one of {}", quoted(wanted), choices);
+}
+
+std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_plan_options& options) {
+  validate(problem);
+  if (options.device == CONVNORM_CUDA) {
+    fail(CONVNORM_NO_DEVICE, "device=cuda is not in this build, which has no CUDA backend; use device=cpu");
+  }
+  if (options.device != CONVNORM_CPU) {
+    fail(CONVNORM_INVALID_ARGUMENT, "device has the value {}, which is neither CONVNORM_CPU nor CONVNORM_CUDA",
+         static_cast<int>(options.device));
+  }
+
+  auto plan = std::make_unique<convnorm_plan>();
+  plan->problem = canonical(problem);
+  plan->threads = choose_threads(options.threads);
+  const PlanRequest request{plan->problem, Sizes(plan->problem), plan->threads, choose_target(options.target)};
+
+  const std::span<const Implementation> implementations = registry(options.device);
+  for (const Implementation& implementation : implementations) {
+    if (options.path != nullptr && std::string_view(options.path) != implementation.name) continue;
+    Answer answer = consider(implementation, request);
+    if (auto* executable = std::get_if<std::unique_ptr<Executable>>(&answer)) {
+      plan->implementation = &implementation;
+      plan->executable = std::move(*executable);
+      plan->target = implementation.vectorised ? request.target : kScalar;
+      return plan;
+    }
+    const std::string& reason = std::get<Refusal>(answer).reason;
+    if (options.path != nullptr) {
+      fail(CONVNORM_UNSUPPORTED, "path {} refuses this problem: {}; leave the path open to take the first that accepts",
+           options.path, reason);
+    }
+    plan->refusals.emplace_back(implementation.name, reason);
+  }
+  if (options.path == nullptr) fail(CONVNORM_INTERNAL_ERROR, "every path refused {}", print_problem(problem));
+  fail(CONVNORM_INVALID_ARGUMENT, "path {} is not known; use one of {}", quoted(options.path),
+       path_names(implementations));
+}
+
+}  // namespace convnorm

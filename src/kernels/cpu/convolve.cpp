@@ -27,6 +27,10 @@ void pack_inputs(const Geometry& g, const void* x, int64_t n, int64_t length, in
     if (g.line > 0) {
       fetch.count = g.line;
       g.kernels->fetch_row(fetch, line);
+      if (g.all_phases) {
+        g.kernels->deal_phases(line, p.stride, row, g.phase_row, g.phase_row);
+        continue;
+      }
       for (size_t f = 0; f < g.phases.size(); ++f) {
         g.kernels->take_every(line + g.phases[f], p.stride, row + static_cast<int64_t>(f) * g.phase_row, g.phase_row);
       }
@@ -40,11 +44,23 @@ void pack_inputs(const Geometry& g, const void* x, int64_t n, int64_t length, in
   }
 }
 
-void Convolver::pack(int64_t n, int64_t length, int64_t conv_group, int64_t chunk, int64_t begin) {
-  const int64_t key[4] = {n, conv_group, chunk, begin};
-  if (std::equal(key, key + 4, packed_key_)) return;
-  std::copy(key, key + 4, packed_key_);
-  pack_inputs(g_, x_, n, length, conv_group, g_.chunk(chunk), begin, inputs_, line_);
+Convolver::Inputs Convolver::pack(int64_t n, int64_t length, int64_t conv_group, int64_t index, int64_t begin,
+                                  int64_t panels) {
+  const Chunk chunk = g_.chunk(index);
+  if (g_.reads_in_place()) {
+    const Problem& p = g_.problem;
+    const int64_t first = begin + chunk.tap * p.dilation - p.pad_left;
+    if (first >= 0 && first + panels * g_.panel + (chunk.taps - 1) * p.dilation <= length) {
+      const int64_t channel = n * p.c + conv_group * g_.sizes.c_per_conv_group + chunk.channel;
+      return {static_cast<const float*>(x_) + channel * p.l + first, p.l};
+    }
+  }
+  const int64_t key[4] = {n, conv_group, index, begin};
+  if (!std::equal(key, key + 4, packed_key_)) {
+    std::copy(key, key + 4, packed_key_);
+    pack_inputs(g_, x_, n, length, conv_group, chunk, begin, inputs_, line_);
+  }
+  return {inputs_, g_.x_row};
 }
 
 void Convolver::operator()(int64_t n, int64_t length, Block block, int64_t begin, int64_t end, float* z, int64_t z_row) {
@@ -56,9 +72,9 @@ void Convolver::operator()(int64_t n, int64_t length, Block block, int64_t begin
       const int64_t rows = g_.segment_rows(o, last);
       for (int64_t i = 0; i < g_.chunks(); ++i) {
         const Chunk chunk = g_.chunk(i);
-        pack(n, length, o / g_.sizes.o_per_conv_group, i, strip);
-        conv({.x = inputs_,
-              .x_row = g_.x_row,
+        const Inputs inputs = pack(n, length, o / g_.sizes.o_per_conv_group, i, strip, panels);
+        conv({.x = inputs.x,
+              .x_row = inputs.x_row,
               .tap_offset = g_.tap_offset.data(),
               .channels = chunk.channels,
               .taps = chunk.taps,

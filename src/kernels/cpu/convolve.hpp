@@ -17,8 +17,13 @@ class Convolver {
   void operator()(int64_t n, int64_t length, Block block, int64_t begin, int64_t end, float* z, int64_t z_row);
 
  private:
-  // Packs what a chunk needs for the outputs [begin, begin + strip), unless it is there already.
-  void pack(int64_t n, int64_t length, int64_t conv_group, int64_t chunk, int64_t begin);
+  struct Inputs {
+    const float* x;
+    int64_t x_row;
+  };
+  // What a chunk needs for `panels` panels of outputs from `begin` on: packed, unless it is there already or can be read
+  // where it is.
+  Inputs pack(int64_t n, int64_t length, int64_t conv_group, int64_t chunk, int64_t begin, int64_t panels);
 
   const Geometry& g_;
   const void* x_;

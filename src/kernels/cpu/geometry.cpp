@@ -36,7 +36,7 @@ Geometry::Geometry(const Problem& p, const Kernels& k, int64_t block_rows_)
     slot.push_back(found - phases.begin());
     if (found == phases.end()) phases.push_back(phase);
   }
-  const int64_t phases_end = *std::max_element(phases.begin(), phases.end());
+  all_phases = static_cast<int64_t>(phases.size()) == p.stride && std::is_sorted(phases.begin(), phases.end());
   const int64_t phase_count = static_cast<int64_t>(phases.size());
   const int64_t extra = span / p.stride + 1;
 
@@ -57,7 +57,7 @@ Geometry::Geometry(const Problem& p, const Kernels& k, int64_t block_rows_)
   for (int64_t t = 0; t < tap_chunk; ++t) {
     tap_offset.push_back(slot[static_cast<size_t>(t)] * phase_row + t * p.dilation / p.stride);
   }
-  line = p.stride > 1 && p.stride <= kMostLineStride ? (phase_row - 1) * p.stride + phases_end + 1 : 0;
+  line = p.stride > 1 && p.stride <= kMostLineStride ? phase_row * p.stride : 0;
 }
 
 Chunk Geometry::chunk(int64_t index) const {

@@ -49,9 +49,16 @@ struct Geometry {
 
   // A packed row holds its inputs by phase, index modulo stride: phase f of channel c at c * x_row + f * phase_row.
   std::vector<int64_t> phases;      // those that some tap reads
+  bool all_phases;                  // phases are 0 ... stride - 1
   std::vector<int64_t> tap_offset;  // of the taps of a chunk, relative to its first
   int64_t phase_row, x_row;
   int64_t line;                     // inputs under a strip, contiguous; 0: phases are fetched one by one
+
+  // Rows of x that need neither padding nor conversion nor dealing to phases may be read where they are. With many input
+  // channels they are packed all the same: rows a power of two apart would share cache sets.
+  bool reads_in_place() const {
+    return problem.dtype == CONVNORM_F32 && problem.layout == CONVNORM_NCL && problem.stride == 1 && channel_chunk <= 4;
+  }
 
   int64_t chunks() const { return channel_chunks * tap_chunks; }
   Chunk chunk(int64_t index) const;

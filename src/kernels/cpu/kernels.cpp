@@ -27,6 +27,7 @@ const Kernels* table() {
       .channel_block = kWideVectors * lanes,
       .fetch_row = fetch_row,
       .take_every = take_every,
+      .deal_phases = deal_phases,
       .conv_wide = conv_wide,
       .conv_narrow = conv_narrow,
       .conv_channels = conv_channels,

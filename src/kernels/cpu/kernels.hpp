@@ -96,6 +96,8 @@ struct Kernels {
   void (*fetch_row)(const FetchRow&, float* row);
   // phase[j] = row[j * stride] for count values.
   void (*take_every)(const float* row, int64_t stride, float* phase, int64_t count);
+  // The same for all phases: phases[f * phase_row + j] = row[j * stride + f] for f in [0, stride).
+  void (*deal_phases)(const float* row, int64_t stride, float* phases, int64_t phase_row, int64_t count);
   void (*conv_wide)(const RowConv&);
   void (*conv_narrow)(const RowConv&);
   void (*conv_channels)(const ChannelConv&);

@@ -141,23 +141,40 @@ inline void fetch_row(const FetchRow& r, float* row) {
 }
 
 inline void take_every(const float* row, int64_t stride, float* phase, int64_t count) {
+  for (int64_t j = 0; j < count; ++j) phase[j] = row[j * stride];
+}
+
+// The loops take whole vectors as long as these do not read past row[count * stride - 1].
+inline void deal_phases(const float* row, int64_t stride, float* phases, int64_t phase_row, int64_t count) {
   const F32 d;
   const int64_t n = static_cast<int64_t>(hn::Lanes(d));
   int64_t j = 0;
   VF a, b, c, e;
-  // The last vector of each loop must not read past row[(count - 1) * stride].
   if (stride == 2) {
-    for (; (j + n) * 2 <= (count - 1) * 2 + 1; j += n) {
+    for (; j + n <= count; j += n) {
       hn::LoadInterleaved2(d, row + 2 * j, a, b);
-      hn::StoreU(a, d, phase + j);
+      hn::StoreU(a, d, phases + j);
+      hn::StoreU(b, d, phases + phase_row + j);
+    }
+  } else if (stride == 3) {
+    for (; j + n <= count; j += n) {
+      hn::LoadInterleaved3(d, row + 3 * j, a, b, c);
+      hn::StoreU(a, d, phases + j);
+      hn::StoreU(b, d, phases + phase_row + j);
+      hn::StoreU(c, d, phases + 2 * phase_row + j);
     }
   } else if (stride == 4) {
-    for (; (j + n) * 4 <= (count - 1) * 4 + 1; j += n) {
+    for (; j + n <= count; j += n) {
       hn::LoadInterleaved4(d, row + 4 * j, a, b, c, e);
-      hn::StoreU(a, d, phase + j);
+      hn::StoreU(a, d, phases + j);
+      hn::StoreU(b, d, phases + phase_row + j);
+      hn::StoreU(c, d, phases + 2 * phase_row + j);
+      hn::StoreU(e, d, phases + 3 * phase_row + j);
     }
   }
-  for (; j < count; ++j) phase[j] = row[j * stride];
+  for (int64_t f = 0; f < stride; ++f) {
+    for (int64_t i = j; i < count; ++i) phases[f * phase_row + i] = row[i * stride + f];
+  }
 }
 
 // In double, where fp32 sums overflow: one pass for the mean, one for the centred squares.

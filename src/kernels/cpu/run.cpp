@@ -199,7 +199,7 @@ int64_t cache_bytes(int level) {
 
 bool store_past_caches(const Geometry& g) {
   return g.problem.dtype == CONVNORM_F32 && g.problem.layout == CONVNORM_NCL &&
-         g.sizes.y_elements * 4 > std::max<int64_t>(cache_bytes(3), 16 * 1024 * 1024);
+         (g.sizes.x_elements + g.sizes.y_elements) * 4 > std::max<int64_t>(cache_bytes(3), 16 * 1024 * 1024);
 }
 
 }  // namespace convnorm::cpu

@@ -12,6 +12,9 @@
 #define CONVNORM_CONV_INL_H_
 #endif
 
+#include <array>
+#include <utility>
+
 #include "hwy/highway.h"
 #include "kernels/cpu/half-inl.h"
 #include "kernels/cpu/kernels.hpp"
@@ -20,7 +23,9 @@ HWY_BEFORE_NAMESPACE();
 namespace convnorm::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline constexpr int kWideRows = 6, kWideVectors = 2, kNarrowVectors = 8;
+inline constexpr int kWideVectors = 2, kNarrowVectors = 8;
+// AVX-512 has 32 registers: twice the rows halve the loads of x.
+inline constexpr int kWideRows = HWY_TARGET == HWY_AVX3 ? 12 : 6;
 
 template <int M, int V>
 struct Tile {
@@ -83,18 +88,23 @@ HWY_NOINLINE void row_tile(const RowConv& c, const float* w, const float* x, flo
   tile.store(z, c.z_row);
 }
 
+using RowTile = void (*)(const RowConv&, const float*, const float*, float*, const float*);
+
+template <int V, int... kHeightLessOne>
+constexpr std::array<RowTile, sizeof...(kHeightLessOne)> row_tiles(std::integer_sequence<int, kHeightLessOne...>) {
+  return {row_tile<kHeightLessOne + 1, V>...};
+}
+
 template <int V, int kMostRows>
 void conv_rows(const RowConv& c) {
-  using Function = void (*)(const RowConv&, const float*, const float*, float*, const float*);
-  static constexpr Function kTiles[] = {row_tile<1, V>, row_tile<2, V>, row_tile<3, V>,
-                                        row_tile<4, V>, row_tile<5, V>, row_tile<6, V>};
+  static constexpr auto kTiles = row_tiles<V>(std::make_integer_sequence<int, kMostRows>());
   const int64_t panel = V * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   // Panels outside: a panel of x stays in the first-level cache for all tiles, and w, read in order, is prefetched.
   for (int64_t p = 0; p < c.panels; ++p) {
     int64_t row = 0;
     for (int64_t tile = 0; row < c.rows; ++tile) {
       const int64_t height = tile_height(c.rows, kMostRows, tile);
-      kTiles[height - 1](c, c.w + row * c.steps + c.steps_before * height, c.x + p * panel, c.z + row * c.z_row + p * panel,
+      kTiles[static_cast<size_t>(height - 1)](c, c.w + row * c.steps + c.steps_before * height, c.x + p * panel, c.z + row * c.z_row + p * panel,
                          c.bias ? c.bias + row : nullptr);
       row += height;
     }
@@ -104,15 +114,7 @@ void conv_rows(const RowConv& c) {
 inline void conv_wide(const RowConv& c) { conv_rows<kWideVectors, kWideRows>(c); }
 
 // One row at a time over eight vectors of positions: for convolution groups of one or two output channels.
-inline void conv_narrow(const RowConv& c) {
-  const int64_t panel = kNarrowVectors * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  for (int64_t row = 0; row < c.rows; ++row) {
-    const float* w = c.w + row * c.steps + c.steps_before;
-    for (int64_t p = 0; p < c.panels; ++p) {
-      row_tile<1, kNarrowVectors>(c, w, c.x + p * panel, c.z + row * c.z_row + p * panel, c.bias ? c.bias + row : nullptr);
-    }
-  }
-}
+inline void conv_narrow(const RowConv& c) { conv_rows<kNarrowVectors, 1>(c); }
 
 template <int M, class Element>
 HWY_NOINLINE void channel_tile(const ChannelConv& c, const float* x, float* z) {
@@ -131,16 +133,22 @@ HWY_NOINLINE void channel_tile(const ChannelConv& c, const float* x, float* z) {
   tile.store(z, block);
 }
 
+using ChannelTile = void (*)(const ChannelConv&, const float*, float*);
+
+template <class Element, int... kHeightLessOne>
+constexpr std::array<ChannelTile, sizeof...(kHeightLessOne)> channel_tiles(
+    std::integer_sequence<int, kHeightLessOne...>) {
+  return {channel_tile<kHeightLessOne + 1, Element>...};
+}
+
 template <class Element>
 void conv_channels_of(const ChannelConv& c) {
-  using Function = void (*)(const ChannelConv&, const float*, float*);
-  static constexpr Function kTiles[] = {channel_tile<1, Element>, channel_tile<2, Element>, channel_tile<3, Element>,
-                                        channel_tile<4, Element>, channel_tile<5, Element>, channel_tile<6, Element>};
+  static constexpr auto kTiles = channel_tiles<Element>(std::make_integer_sequence<int, kWideRows>());
   const int64_t block = kWideVectors * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   int64_t m = 0;
   for (int64_t tile = 0; m < c.positions; ++tile) {
     const int64_t height = tile_height(c.positions, kWideRows, tile);
-    kTiles[height - 1](c, c.x + m, c.z + m * block);
+    kTiles[static_cast<size_t>(height - 1)](c, c.x + m, c.z + m * block);
     m += height;
   }
 }

@@ -12,21 +12,18 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A result that misses a tenth of the wanted spread does not compute the operator, whatever the tolerance says.
 constexpr double kSpreadShare = 0.1;
 
-// Below the smallest normal fp16 number the grid of the type itself is as coarse as the spread.
-constexpr double kSmallestSpread = 6.2e-5;
-
 }  // namespace
 
 Tolerance tolerance_of(convnorm_dtype dtype) {
   switch (dtype) {
     case CONVNORM_F16:
-      return {2e-3, 2e-3};
+      return {2e-3, 2e-3, 6.2e-5};
     case CONVNORM_BF16:
-      return {1.6e-2, 1.6e-2};
+      return {1.6e-2, 1.6e-2, 1e-6};
     case CONVNORM_F32:
       break;
   }
-  return {1e-4, 1e-4};
+  return {1e-4, 1e-4, 1e-6};
 }
 
 double Comparison::error(float got, float want) {
@@ -63,7 +60,7 @@ bool Comparison::pass() const {
   if (finite_count_ == 0) return true;
   const double n = static_cast<double>(finite_count_);
   const double spread = std::sqrt(centred_squares_ / n);
-  if (spread < kSmallestSpread) return true;
+  if (spread < tolerance_.smallest_spread) return true;
   // The relative part stays: a large mean costs digits of y that the spread alone would not allow.
   const double magnitude = std::sqrt(mean_ * mean_ + centred_squares_ / n);
   return std::sqrt(error_squares_ / n) <= kSpreadShare * spread + tolerance_.relative * magnitude;

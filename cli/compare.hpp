@@ -12,6 +12,7 @@ namespace convnorm::cli {
 struct Tolerance {
   double absolute;
   double relative;
+  double smallest_spread;  // of y: below it, rounding alone may be as large as the spread
 };
 
 // The contract of each type: what rounding y to it costs, with a margin for sums in another order.

@@ -42,18 +42,18 @@ std::vector<FilePair> pair_files(const fs::path& input, const fs::path& output) 
     const fs::path result = output / (file.stem().string() + ".npy");
     const auto [other, fresh] = taken.emplace(result, file);
     if (!fresh) {
-      throw BadInput(fmt::format("{} and {} would both become {}; rename one", quoted(other->second.string()),
-                                 quoted(file.string()), quoted(result.string())));
+      throw BadInput(fmt::format("{} and {} would both become {}; rename one", printable(other->second.string()),
+                                 printable(file.string()), printable(result.string())));
     }
     pairs.push_back({file, result});
   }
   if (pairs.empty()) {
-    throw BadInput(fmt::format("--input {} holds no .npy, .wav or .flac file", quoted(input.string())));
+    throw BadInput(fmt::format("--input {} holds no .npy, .wav or .flac file", printable(input.string())));
   }
   std::error_code error;
   fs::create_directories(output, error);
   if (error || !fs::is_directory(output)) {
-    throw BadInput(fmt::format("--output {} must be a directory, because --input is one", quoted(output.string())));
+    throw BadInput(fmt::format("--output {} must be a directory, because --input is one", printable(output.string())));
   }
   return pairs;
 }

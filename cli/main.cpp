@@ -16,7 +16,7 @@ int run_program(int argc, char** argv) {
   CLI::App app("Conv1d, GroupNorm and activation in one pass: y = post(GroupNorm_g(pre(conv1d(x, w) + b)))",
                "convnorm");
   app.set_version_flag("--version", std::string("convnorm ") + convnorm_version());
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // at least one is demanded below, after unexpected words were reported
   add_examples(app, {"convnorm run n=1,c=2,l=auto,o=8,k=3,p=1,g=4,post=silu --input song.wav --output y.npy",
                      "convnorm check n=16,c=128,l=1024,o=256,k=3,p=1,g=32",
                      "convnorm bench @bench/shapes/layers.txt --only default --json", "convnorm run --help"});
@@ -31,6 +31,7 @@ int run_program(int argc, char** argv) {
     print_error(fmt::format("{}; see `convnorm{} --help`", error.what(), verb));
     return kBadInput;
   }
+  if (app.get_subcommands().empty()) throw BadInput("a verb is needed; see `convnorm --help`");
   return status;
 }
 

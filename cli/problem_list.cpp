@@ -23,7 +23,7 @@ NamedProblem parse_row(const std::string& row) {
   words >> first >> second;
   // A name holds no `=`, every line does.
   if (first.find('=') != std::string::npos) return {"", parse_line(resolve_auto(first, nullptr))};
-  if (second.empty()) throw BadInput(fmt::format("{} is neither a problem line nor a name with one", quoted(first)));
+  if (second.empty()) throw BadInput(fmt::format("{} is neither a problem line nor a name with one", printable(first)));
   return {first, parse_line(resolve_auto(second, nullptr))};
 }
 
@@ -63,7 +63,7 @@ std::vector<NamedProblem> read_problems(const std::string& source, const std::ve
   const std::string name = source.substr(1);
   std::ifstream file(name);
   if (!file || file.peek() == std::char_traits<char>::eof()) {
-    throw BadInput(fmt::format("{} cannot be read or is empty; give a list of problem lines", quoted(name)));
+    throw BadInput(fmt::format("{} cannot be read or is empty; give a list of problem lines", printable(name)));
   }
   std::vector<NamedProblem> problems = read_list(file, name);
   if (only.empty()) return problems;
@@ -74,7 +74,7 @@ std::vector<NamedProblem> read_problems(const std::string& source, const std::ve
       std::vector<std::string_view> names;
       for (const NamedProblem& problem : problems) names.emplace_back(problem.name);
       throw BadInput(
-          fmt::format("--only {}: {} has no such name; it has {}", wanted, quoted(name), fmt::join(names, ", ")));
+          fmt::format("--only {}: {} has no such name; it has {}", wanted, printable(name), fmt::join(names, ", ")));
     }
     chosen.push_back(*found);
   }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "cli/failure.hpp"
 #include "cli/files/input_file.hpp"
@@ -60,7 +61,7 @@ const KnownTensor& known_tensor(std::string_view name) {
       std::ranges::min_element(kKnown, {}, [start](const KnownTensor& t) { return edit_distance(start, t.name); });
   std::vector<std::string_view> names;
   for (const KnownTensor& t : kKnown) names.emplace_back(t.name);
-  throw BadInput(fmt::format("tensor {} is unknown; did you mean {}? (known are {})", quoted(start), nearest->name,
+  throw BadInput(fmt::format("tensor {} is unknown; did you mean {}? (known are {})", printable(start), nearest->name,
                              fmt::join(names, ", ")));
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 
 #include "cli/buffer.hpp"
 #include "cli/check.hpp"
@@ -98,6 +99,16 @@ double quantile(const std::vector<double>& sorted, double share) {
 }  // namespace
 
 size_t last_level_cache_bytes() {
+  // sysconf() may add up the caches of a whole socket, of which one core reaches a part; the kernel's files do not.
+  size_t largest = 0;
+  for (int index = 0;; ++index) {
+    std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index));
+    size_t size = 0;
+    char unit = 0;
+    if (!(file >> size >> unit)) break;
+    largest = std::max(largest, size << (unit == 'K' ? 10 : unit == 'M' ? 20 : 0));
+  }
+  if (largest > 0) return largest;
   for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
     if (const long size = sysconf(level); size > 0) return static_cast<size_t>(size);
   }

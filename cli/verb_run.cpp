@@ -41,7 +41,7 @@ class Runner {
   explicit Runner(const RunFlags& flags) : flags_(flags), options_(flags.plan.options()) {
     if (!flags.tensors.empty()) given_ = read_safetensors(flags.tensors).tensors;
     if (!flags.input.empty() && given_.contains("x")) {
-      throw BadInput(fmt::format("x is given by --input and by --tensors {}; leave one out", quoted(flags.tensors)));
+      throw BadInput(fmt::format("x is given by --input and by --tensors {}; leave one out", printable(flags.tensors)));
     }
   }
 
@@ -132,7 +132,7 @@ ExitStatus run(const RunFlags& flags) {
       print_run(record, flags.json);
     } else {
       status = kBadInput;
-      print_error(fmt::format("{}: {}", quoted(input.string()), failure));
+      print_error(fmt::format("{}: {}", printable(input.string()), failure));
       if (flags.json) print_record({{"input", input.string()}, {"error", failure}}, true);
     }
     progress.finish_step();

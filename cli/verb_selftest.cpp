@@ -28,13 +28,15 @@ struct Tally {
 std::vector<std::shared_ptr<const Plan>> all_plans(const convnorm_problem& problem, int32_t threads) {
   std::vector<std::shared_ptr<const Plan>> plans;
   std::set<std::pair<std::string, std::string>> seen;
-  for (const std::string& target : target_names()) {
+  std::vector<std::string> targets = target_names();
+  targets.emplace_back();  // what a plan takes unasked, and all that a build without instruction sets has
+  for (const std::string& target : targets) {
     for (const std::string& path : path_names(CONVNORM_CPU)) {
       convnorm_plan_options options;
       convnorm_plan_options_init(&options);
       options.threads = threads;
       options.path = path.c_str();
-      options.target = target.c_str();
+      options.target = target.empty() ? nullptr : target.c_str();
       std::string reason;
       auto plan = try_plan(problem, options, &reason);
       if (plan && seen.emplace(plan->path(), plan->target()).second) plans.push_back(std::move(plan));

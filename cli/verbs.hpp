@@ -1,8 +1,6 @@
 // The verbs: each adds its subcommand, whose callback leaves the exit status in `status`.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <functional>
 #include <string>
 #include <vector>
@@ -10,6 +8,10 @@
 #include "cli/failure.hpp"
 #include "cli/problem_list.hpp"
 #include "cli/progress.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace convnorm::cli {
 

@@ -1,0 +1,56 @@
+#include "cli/options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace convnorm::cli {
+
+void PlanFlags::add_to(CLI::App& verb) {
+  verb.add_option("--device", device, "cpu, cuda, or auto for the best one of this build")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->capture_default_str();
+  add_threads_flag(verb, threads);
+  verb.add_option("--path", path, "compute by this path or fail; `explain` lists them");
+  verb.add_option("--target", target, "use this instruction set or fail; `info` lists them");
+}
+
+convnorm_plan_options PlanFlags::options() const {
+  convnorm_plan_options options;
+  convnorm_plan_options_init(&options);
+  options.device = device == "cuda" ? CONVNORM_CUDA : CONVNORM_CPU;
+  options.threads = threads;
+  options.path = path.empty() ? nullptr : path.c_str();
+  options.target = target.empty() ? nullptr : target.c_str();
+  return options;
+}
+
+void ProblemFlags::add_to(CLI::App& verb) {
+  verb.add_option("LINE", source, "problem line, or @file with one `name line` or `line` per row")->required();
+  verb.add_option("--only", only, "of a file, only the problems of these names")->delimiter(',');
+  add_tensors_flag(verb, tensors);
+  add_seed_flag(verb, seed);
+}
+
+void add_threads_flag(CLI::App& verb, int32_t& threads) {
+  verb.add_option("--threads", threads, "most threads of one call; 0 takes all of them")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+}
+
+void add_json_flag(CLI::App& verb, bool& json) {
+  verb.add_flag("--json", json, "print JSON objects, one per line, instead of text");
+}
+
+void add_seed_flag(CLI::App& verb, uint64_t& seed) {
+  verb.add_option("--seed", seed, "of the generator that draws the tensors that are not given")->capture_default_str();
+}
+
+void add_tensors_flag(CLI::App& verb, std::string& path) {
+  verb.add_option("--tensors", path, "safetensors file with any of the tensors that the line asks for");
+}
+
+void add_examples(CLI::App& verb, const std::vector<std::string>& lines) {
+  verb.footer(fmt::format("Examples:\n  {}", fmt::join(lines, "\n  ")));
+}
+
+}  // namespace convnorm::cli

@@ -1,0 +1,38 @@
+// What check, selftest and bench print: one record, as text or as a JSON object.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "cli/check.hpp"
+#include "cli/timing.hpp"
+
+namespace convnorm::cli {
+
+using Json = nlohmann::ordered_json;
+
+// The fields that every verb on problems opens with: name (of a list), problem.
+Json problem_record(const std::string& name, const convnorm_problem& problem);
+
+// JSON knows no infinity: a value that is none becomes null.
+Json finite_or_null(double value);
+
+void add_check(Json& record, const Subject& subject, const CheckResult& result);
+
+struct Cost {
+  double flops;
+  double bytes;  // least that must cross memory
+  double floor_seconds;
+};
+void add_timing(Json& record, const Timing& timing, const Cost& cost);
+
+// One line: "name problem  path (target)  PASS  key value ...".
+std::string text_of(const Json& record);
+
+void print_record(const Json& record, bool json);
+
+// A file name in a record is whatever bytes it is; JSON holds only text.
+std::string dump(const Json& record);
+
+}  // namespace convnorm::cli

@@ -1,0 +1,47 @@
+// Times an operator so that only doing the work makes it quick: fresh contents before every timed call, every timed
+// output compared afterwards, buffers rotated through more memory than the caches hold.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/subject.hpp"
+#include "cli/tensors.hpp"
+
+namespace convnorm::cli {
+
+// Inputs and what the operator makes of them, bit for bit.
+struct Content {
+  const Operands* operands;
+  Tensor expected;
+};
+
+struct TimingOptions {
+  double min_seconds = 0.5;  // of timed work
+  int min_calls = 5;
+  bool hot = false;  // one set of buffers, used again and again
+  uint64_t seed = 0;
+  std::function<void(double share_done)> progress = [](double) {};
+};
+
+struct Timing {
+  double median = 0;  // seconds
+  double spread = 0;  // interquartile range
+  double pack = 0;
+  int64_t calls = 0;
+  int64_t buffer_sets = 0;
+  bool cold = false;  // the sets together exceed twice the last-level cache
+  std::string fault;  // a call whose output was wrong, or that touched what is not its own; empty if none
+};
+
+// All contents are of one problem. Every call gets one of them, chosen at random, in buffers that held another one
+// before: an answer remembered by address, or left out after the first calls, does not go through.
+Timing time_subject(const Subject& subject, const std::vector<Content>& contents, const TimingOptions& options);
+
+// Bytes that must cross memory once: inputs read, y written.
+double least_bytes(const Operands& operands);
+
+size_t last_level_cache_bytes();
+
+}  // namespace convnorm::cli

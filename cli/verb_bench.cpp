@@ -1,0 +1,154 @@
+// convnorm bench: checks an operator, then times it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/check.hpp"
+#include "cli/files/safetensors.hpp"
+#include "cli/library.hpp"
+#include "cli/options.hpp"
+#include "cli/problem_list.hpp"
+#include "cli/progress.hpp"
+#include "cli/report.hpp"
+#include "cli/timing.hpp"
+#include "cli/verbs.hpp"
+
+namespace convnorm::cli {
+namespace {
+
+// The second content needs no more than a spot check: the first one is compared in full.
+constexpr double kSpotCheckFlops = 2e9;
+
+// A time this far below the floor says that the measurement is wrong, not that the machine is quick.
+constexpr double kBelowFloor = 0.9;
+
+struct BenchFlags {
+  ProblemFlags problem;
+  PlanFlags plan;
+  double min_time = 0.5;
+  bool hot = false;
+  bool unfused = false;
+  bool no_check = false;
+  bool json = false;
+};
+
+class Bench {
+ public:
+  Bench(const BenchFlags& flags, Progress& progress) : flags_(flags), progress_(progress) {
+    if (!flags.problem.tensors.empty()) given_ = read_safetensors(flags.problem.tensors).tensors;
+    machine_ = measure_machine(flags.plan.options());
+  }
+
+  ExitStatus run(const NamedProblem& named) {
+    if (named.problem.n == 0) throw BadInput("n=0 leaves nothing to time; give n of at least 1");
+    const convnorm_plan_options options = flags_.plan.options();
+    const Subject subject = planned_subject(std::make_shared<const Plan>(named.problem, options));
+    const std::vector<Operands> operands = draw_operands(named.problem);
+    Json record = problem_record(named.name, named.problem);
+    Timing timing;
+    ExitStatus status = measure(subject, operands, record, &timing);
+    if (flags_.unfused && status == kMet) {
+      Json steps;
+      Timing unfused;
+      status = measure(unfused_subject(named.problem, options), operands, steps, &unfused);
+      record["unfused"] = steps;
+      if (status == kMet) record["unfused_ratio"] = unfused.median / timing.median;
+    }
+    if (status == kNotMet) record["pass"] = false;
+    progress_.clear();
+    print_record(record, flags_.json);
+    return status;
+  }
+
+ private:
+  // Two sets of tensors that differ in x alone.
+  std::vector<Operands> draw_operands(const convnorm_problem& problem) const {
+    Origin origin;
+    Operands first = complete(problem, given_, flags_.problem.seed, &origin);
+    for (const std::string& note : origin.notes) print_note(note);
+    TensorMap others = first.tensors;
+    others.erase("x");
+    Operands second = complete(problem, std::move(others), flags_.problem.seed + 1, &origin);
+    std::vector<Operands> both;
+    both.push_back(std::move(first));
+    both.push_back(std::move(second));
+    return both;
+  }
+
+  ExitStatus measure(const Subject& subject, const std::vector<Operands>& operands, Json& record, Timing* timing) {
+    std::vector<Content> contents;
+    for (const Operands& each : operands) {
+      const bool first = contents.empty();
+      CheckOptions options{.threads = flags_.plan.threads};
+      options.reference_flops = flags_.no_check ? 0 : first ? kReferenceFlops : kSpotCheckFlops;
+      CheckResult result = Expectation(each, options).check(subject);
+      if (first || !result.pass()) add_check(record, subject, result);
+      if (!result.pass()) return kNotMet;
+      contents.push_back({&each, std::move(result.y)});
+    }
+    TimingOptions options{.min_seconds = flags_.min_time, .hot = flags_.hot, .seed = flags_.problem.seed};
+    options.progress = [this](double share) { progress_.update(share); };
+    *timing = time_subject(subject, contents, options);
+    return judge(operands.front(), *timing, record);
+  }
+
+  ExitStatus judge(const Operands& operands, const Timing& timing, Json& record) {
+    Cost cost{flops(operands.problem), least_bytes(operands), 0};
+    cost.floor_seconds = floor_of(cost, timing);
+    if (timing.median < kBelowFloor * cost.floor_seconds) {
+      // The machine may have been busy when its peaks were measured, and they were too low then; never too high.
+      const convnorm_machine again = measure_machine(flags_.plan.options());
+      machine_.fma_gflops = std::max(machine_.fma_gflops, again.fma_gflops);
+      machine_.bandwidth_gbps = std::max(machine_.bandwidth_gbps, again.bandwidth_gbps);
+      cost.floor_seconds = floor_of(cost, timing);
+    }
+    add_timing(record, timing, cost);
+    if (!timing.fault.empty()) record["fault"] = timing.fault;
+    if (timing.fault.empty() && timing.median < kBelowFloor * cost.floor_seconds) {
+      record["fault"] = "the time is below its own floor by more than a tenth, so it is refused";
+    }
+    return record.contains("fault") ? kNotMet : kMet;
+  }
+
+  // What the peaks of the machine allow at best. Memory is no floor for buffers that stay in the caches.
+  double floor_of(const Cost& cost, const Timing& timing) const {
+    const double compute = cost.flops / (machine_.fma_gflops * 1e9);
+    return timing.cold ? std::max(compute, cost.bytes / (machine_.bandwidth_gbps * 1e9)) : compute;
+  }
+
+  const BenchFlags& flags_;
+  Progress& progress_;
+  TensorMap given_;
+  convnorm_machine machine_{};
+};
+
+ExitStatus bench(const BenchFlags& flags) {
+  const std::vector<NamedProblem> problems = read_problems(flags.problem.source, flags.problem.only);
+  Progress progress("bench", problems.size());
+  Bench harness(flags, progress);
+  return for_each_problem(problems, progress, flags.json,
+                          [&](const NamedProblem& named) { return harness.run(named); });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, ExitStatus& status) {
+  const auto flags = std::make_shared<BenchFlags>();
+  CLI::App& verb = *app.add_subcommand("bench", "Check, then time");
+  flags->problem.add_to(verb);
+  flags->plan.add_to(verb);
+  verb.add_option("--min-time", flags->min_time, "seconds of timed work for each problem")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  verb.add_flag("--hot", flags->hot, "keep the buffers in the caches instead of rotating them");
+  verb.add_flag("--unfused", flags->unfused, "time convolution and norm as two passes too, and print the ratio");
+  verb.add_flag("--no-check", flags->no_check, "time without comparing with the reference; the output says so");
+  add_json_flag(verb, flags->json);
+  add_examples(verb, {"convnorm bench n=1,c=512,l=16,o=512,k=5,p=2,g=8,bias=1,post=mish",
+                      "convnorm bench @bench/shapes/layers.txt --only default --unfused",
+                      "convnorm bench n=4,c=32,l=500,o=32,k=3,p=1,g=8 --hot --min-time 0.1 --json"});
+  verb.callback([flags, &status] { status = bench(*flags); });
+}
+
+}  // namespace convnorm::cli

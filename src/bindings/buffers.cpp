@@ -19,7 +19,7 @@ struct Header {
   std::array<char, 8> magic;
   uint32_t format;
   uint32_t offset;       // of the weight from the header: depends on the address at which it was packed
-  uint64_t fingerprint;  // of problem, path and target
+  uint64_t fingerprint;  // of problem, path, target and packing
   uint64_t bytes;        // of the weight
   std::array<char, 32> reserved;
 };
@@ -30,7 +30,8 @@ uint32_t offset_to_aligned(const void* address) {
 }
 
 uint64_t fingerprint(const convnorm_plan& plan) {
-  return fnv1a(fmt::format("{}/{}", plan.implementation->name, plan.target), hash(plan.problem));
+  return fnv1a(fmt::format("{}/{}/{}", plan.implementation->name, plan.target, plan.executable->packing()),
+               hash(plan.problem));
 }
 
 }  // namespace

@@ -51,6 +51,8 @@ class Executable {
   virtual size_t workspace_bytes() const = 0;
   virtual void run(const convnorm_tensors& tensors, const void* packed, void* workspace,
                    const Parallel& parallel) const = 0;
+  // What the layout of packed weights depends on beside problem, path and target.
+  virtual std::string packing() const { return ""; }
   virtual std::vector<std::pair<std::string, std::string>> config() const = 0;  // name, value; in reading order
   virtual Accounting accounting() const = 0;
 };

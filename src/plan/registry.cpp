@@ -18,6 +18,8 @@ constexpr Implementation kCpu[] = {
      kFixedOrder, true, cpu::consider_streaming},
     {"split", "groups larger than the cache: the convolution is stored and normalised in a second pass", kFixedOrder,
      true, cpu::consider_split},
+    {"recompute", "the convolution is computed twice where a kept one would need a workspace larger than y plus 64 MiB",
+     kFixedOrder, true, cpu::consider_recompute},
     {"reference", "the definition, one value at a time in double precision",
      "bitwise repeatable for any number of threads: each group is summed by one thread in index order", false,
      ref::consider_reference},

@@ -9,5 +9,6 @@ Answer consider_small_l(const PlanRequest&);    // few positions, wide channels:
 Answer consider_resident(const PlanRequest&);   // whole groups stay in the second-level cache
 Answer consider_streaming(const PlanRequest&);  // convolution computed twice, nothing stored in between
 Answer consider_split(const PlanRequest&);      // groups larger than the cache: z kept, normalised in a second pass
+Answer consider_recompute(const PlanRequest&);  // streaming without its limit, where split would keep too much
 
 }  // namespace convnorm::cpu

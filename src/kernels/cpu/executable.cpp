@@ -1,0 +1,64 @@
+#include "kernels/cpu/executable.hpp"
+
+namespace convnorm::cpu {
+
+void CpuExecutable::pack(const void* weight, void* packed, const Parallel& parallel) const {
+  const int64_t blocks = g_.blocks();
+  deal(parallel, threads_, blocks * g_.halves, [&](int, const auto& next) {
+    for (int64_t i = next(); i >= 0; i = next()) {
+      Block block = g_.block(i % blocks);
+      block.first += i / blocks * g_.half;
+      g_.pack_block(weight, block, static_cast<float*>(packed));
+    }
+  });
+}
+
+CpuExecutable::Memory CpuExecutable::layout(Arena& arena, const convnorm_tensors* tensors) const {
+  const Problem& p = g_.problem;
+  Memory memory(Parameters(p, *g_.kernels, tensors, arena));
+  if (has_norm(p)) memory.norms = arena.take<GroupNorm>(p.n * p.groups);
+  if (merges_across_tasks()) memory.partial = arena.take<Moments>(p.n * p.o * partial_blocks());
+  memory.store = arena.take<float>(store_floats());
+  memory.worker_bytes = round_up(worker_floats() * 4, 4096) + 256;  // not a multiple of a page: workers use other sets
+  memory.workers = arena.take<char>(memory.worker_bytes * threads_);
+  return memory;
+}
+
+void CpuExecutable::run(const convnorm_tensors& tensors, const void* packed, void* workspace, const Parallel& parallel) const {
+  Arena arena(workspace);
+  const Memory memory = layout(arena, &tensors);
+  execute(Run{g_, tensors, memory.parameters}, memory, packed, parallel);
+}
+
+std::vector<std::pair<std::string, std::string>> CpuExecutable::config() const {
+  const Kernels& k = *g_.kernels;
+  return {{"tile", std::to_string(g_.narrow ? 1 : k.wide_rows) + " channels x " + std::to_string(g_.panel) + " positions"},
+          {"block", std::to_string(g_.block_rows * g_.halves) + " channels"},
+          {"strip", std::to_string(g_.strip) + " positions"},
+          {"chunk", std::to_string(g_.channel_chunk) + " input channels x " + std::to_string(g_.tap_chunk) + " taps"}};
+}
+
+Accounting CpuExecutable::accounting() const {
+  const Problem& p = g_.problem;
+  const double element = static_cast<double>(element_size(p.dtype));
+  double elements = static_cast<double>(g_.sizes.x_elements) + static_cast<double>(g_.sizes.w_elements) +
+                    static_cast<double>(g_.sizes.y_elements);
+  if (has_post(p, CONVNORM_ADD)) elements += static_cast<double>(g_.sizes.y_elements);
+  Accounting a;
+  a.flops = g_.sizes.flops;
+  a.min_bytes = a.moved_bytes = element * elements;
+  a.workspace_bytes = static_cast<double>(workspace_bytes());
+  return a;
+}
+
+void convolve_block(Convolver& conv, const Run& run, int64_t n, const HeldRows& rows, int64_t begin, int64_t end, float* z,
+                    int64_t z_row) {
+  for (int64_t h = 0; h < run.g.halves; ++h) {
+    float* half = z + h * rows.block.rows * z_row;
+    conv(n, run.length(n), {rows.channel(h), rows.block.rows}, begin, end, half, z_row);
+    if (run.g.problem.pre.op == CONVNORM_NONE) continue;
+    for (int64_t r = 0; r < rows.block.rows; ++r) run.pre(rows.channel(h) + r, half + r * z_row, end - begin);
+  }
+}
+
+}  // namespace convnorm::cpu

@@ -1,0 +1,205 @@
+#include "kernels/cpu/run.hpp"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace convnorm::cpu {
+
+GroupNorm GroupNorm::from(const Moments& m, double eps) {
+  GroupNorm norm;
+  norm.mean_high = static_cast<float>(m.mean);
+  norm.mean_low = static_cast<float>(m.mean - static_cast<double>(norm.mean_high));
+  norm.rstd = 1.0 / std::sqrt((m.count > 0 ? m.m2 / m.count : 0.0) + eps);
+  return norm;
+}
+
+Parameters::Parameters(const Problem& p, const Kernels& k, const convnorm_tensors* t, Arena& arena) {
+  const bool convert = p.dtype != CONVNORM_F32 && (!t || t->param_dtype != CONVNORM_F32);
+  const auto one = [&](bool needed, const void* from, int64_t count, const float*& to) {
+    if (!needed) return;
+    float* room = p.dtype != CONVNORM_F32 ? arena.take<float>(count) : nullptr;
+    if (!t) return;
+    if (convert) k.to_float(from, t->param_dtype, room, count);
+    to = convert ? room : static_cast<const float*>(from);
+  };
+  const int64_t film_channels = [&] {
+    int64_t channels = p.o;
+    for (int i = 0; i < p.post_count && p.post[i].op != CONVNORM_FILM; ++i) {
+      if (p.post[i].op == CONVNORM_GLU) channels /= 2;
+    }
+    return channels;
+  }();
+  one(p.bias, t ? t->bias : nullptr, p.o, bias);
+  one(has_affine(p), t ? t->gamma : nullptr, p.o, gamma);
+  one(has_affine(p), t ? t->beta : nullptr, p.o, beta);
+  // A slope tensor may have a single element; room is kept for one per channel.
+  const bool post_prelu = has_post(p, CONVNORM_PRELU);
+  one(p.pre.op == CONVNORM_PRELU, t ? t->pre_slope : nullptr, !t || t->pre_slope_per_channel ? p.o : 1, pre_slope);
+  if (post_prelu) {
+    int64_t channels = p.o;
+    for (int i = 0; i < p.post_count && p.post[i].op != CONVNORM_PRELU; ++i) {
+      if (p.post[i].op == CONVNORM_GLU) channels /= 2;
+    }
+    one(true, t ? t->post_slope : nullptr, !t || t->post_slope_per_channel ? channels : 1, post_slope);
+  }
+  one(has_post(p, CONVNORM_FILM), t ? t->film_scale : nullptr, p.n * film_channels, film_scale);
+  one(has_post(p, CONVNORM_FILM), t ? t->film_shift : nullptr, p.n * film_channels, film_shift);
+}
+
+void Run::pre(int64_t o, float* row, int64_t count) const {
+  const convnorm_op op = g.problem.pre.op;
+  if (op == CONVNORM_NONE) return;
+  const float slope = parameters.pre_slope ? parameters.pre_slope[tensors.pre_slope_per_channel ? o : 0] : 0.0f;
+  g.kernels->pointwise(row, count, op, slope);
+}
+
+Finisher::Finisher(const Run& run, const GroupNorm* norms, bool stream, float* scratch)
+    : run_(run),
+      norms_(norms),
+      stream_(stream),
+      row_(scratch),
+      partner_row_(scratch + kStatisticsBlock),
+      other_(scratch + 2 * kStatisticsBlock) {
+  const Problem& p = run.g.problem;
+  direct_ = p.dtype == CONVNORM_F32 && p.layout == CONVNORM_NCL && !stream;
+  glu_ = 0;
+  while (glu_ < p.post_count && p.post[glu_].op != CONVNORM_GLU) ++glu_;
+}
+
+void Finisher::transform(int64_t n, int64_t o, int64_t begin, int64_t count, const float* z, float* out) const {
+  const Problem& p = run_.g.problem;
+  const Parameters& q = run_.parameters;
+  NormRow norm = {.z = z, .out = out, .count = count, .mean_high = 0, .mean_low = 0, .scale = 1, .shift = 0, .normalise = false};
+  if (has_norm(p)) {
+    const GroupNorm& group = norms_[n * p.groups + o / run_.g.sizes.o_per_norm_group];
+    norm.mean_high = group.mean_high;
+    norm.mean_low = group.mean_low;
+    norm.scale = static_cast<float>(group.rstd * (q.gamma ? q.gamma[o] : 1.0f));
+    norm.shift = q.beta ? q.beta[o] : 0.0f;
+    norm.normalise = true;
+  }
+  // The first op rides along when it needs nothing but the value.
+  const convnorm_op first = glu_ > 0 ? p.post[0].op : CONVNORM_NONE;
+  const bool rides = first != CONVNORM_NONE && first != CONVNORM_FILM && first != CONVNORM_ADD && first != CONVNORM_PRELU;
+  run_.g.kernels->norm_row(norm, rides ? first : CONVNORM_NONE, static_cast<float>(p.post[0].param));
+  apply(rides ? 1 : 0, glu_, n, o, begin, count, out);
+}
+
+void Finisher::apply(int first, int last, int64_t n, int64_t o, int64_t begin, int64_t count, float* row) const {
+  const Problem& p = run_.g.problem;
+  const Parameters& q = run_.parameters;
+  const Kernels& k = *run_.g.kernels;
+  for (int i = first; i < last; ++i) {
+    const convnorm_stage& stage = p.post[i];
+    const int64_t channels = i < glu_ ? p.o : run_.g.half;
+    switch (stage.op) {
+      case CONVNORM_PRELU:
+        k.pointwise(row, count, stage.op, q.post_slope[run_.tensors.post_slope_per_channel ? o : 0]);
+        break;
+      case CONVNORM_FILM: k.film(row, count, q.film_scale[n * channels + o], q.film_shift[n * channels + o]); break;
+      case CONVNORM_ADD: {
+        const bool nlc = p.layout == CONVNORM_NLC;
+        const int64_t l_out = run_.g.sizes.l_out, c_y = run_.g.sizes.c_y;
+        const int64_t origin = nlc ? n * l_out * c_y + o : (n * c_y + o) * l_out;
+        k.fetch_row({.x = static_cast<const char*>(run_.tensors.residual) + origin * element_size(p.dtype),
+                     .step = nlc ? c_y : 1,
+                     .length = l_out,
+                     .first = begin,
+                     .every = 1,
+                     .count = count,
+                     .reach_left = 0,
+                     .reach_right = 0,
+                     .dtype = p.dtype,
+                     .pad = CONVNORM_ZEROS},
+                    other_);
+        k.add(row, other_, count);
+        break;
+      }
+      default: k.pointwise(row, count, stage.op, static_cast<float>(stage.param)); break;
+    }
+  }
+}
+
+void Finisher::operator()(int64_t n, int64_t c, int64_t begin, int64_t count, const float* z, const float* partner) const {
+  const Problem& p = run_.g.problem;
+  const Kernels& k = *run_.g.kernels;
+  const int64_t l_out = run_.g.sizes.l_out, c_y = run_.g.sizes.c_y, element = element_size(p.dtype);
+  const bool nlc = p.layout == CONVNORM_NLC;
+  char* y = static_cast<char*>(run_.tensors.y) + (nlc ? (n * l_out + begin) * c_y + c : (n * c_y + c) * l_out + begin) * element;
+  float* row = direct_ ? reinterpret_cast<float*>(y) : row_;
+  transform(n, c, begin, count, z, row);
+  if (partner) {
+    transform(n, c + run_.g.half, begin, count, partner, partner_row_);
+    k.glu(row, partner_row_, count);
+    apply(glu_ + 1, p.post_count, n, c, begin, count, row);
+  }
+  if (direct_) return;
+  if (!nlc) return k.from_float(row, y, p.dtype, count, stream_);
+  if (p.dtype == CONVNORM_F32) {
+    for (int64_t i = 0; i < count; ++i) reinterpret_cast<float*>(y)[i * c_y] = row[i];
+  } else {
+    uint16_t* half = reinterpret_cast<uint16_t*>(other_);
+    k.from_float(row, half, p.dtype, count, false);
+    for (int64_t i = 0; i < count; ++i) reinterpret_cast<uint16_t*>(y)[i * c_y] = half[i];
+  }
+}
+
+void Finisher::rows(int64_t n, int64_t c, int64_t rows, int64_t begin, int64_t count, const float* z, const float* partner,
+                    int64_t z_row) const {
+  // Channels last: few positions at a time, so that a cache line of y is filled by its neighbours before it leaves.
+  const int64_t segment = run_.g.problem.layout == CONVNORM_NLC ? 64 : kStatisticsBlock;
+  const auto one = [&](int64_t r, int64_t at) {
+    (*this)(n, c + r, begin + at, std::min(segment, count - at), z + r * z_row + at, partner ? partner + r * z_row + at : nullptr);
+  };
+  if (run_.g.problem.layout == CONVNORM_NLC) {
+    for (int64_t at = 0; at < count; at += segment) {
+      for (int64_t r = 0; r < rows; ++r) one(r, at);
+    }
+  } else {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t at = 0; at < count; at += segment) one(r, at);
+    }
+  }
+}
+
+void Finisher::zero_tail(int64_t n, int64_t c, int64_t rows, int64_t begin) const {
+  const Problem& p = run_.g.problem;
+  const int64_t l_out = run_.g.sizes.l_out, c_y = run_.g.sizes.c_y, element = element_size(p.dtype);
+  char* y = static_cast<char*>(run_.tensors.y);
+  if (begin >= l_out) return;
+  if (p.layout == CONVNORM_NLC) {
+    for (int64_t q = begin; q < l_out; ++q) {
+      std::memset(y + ((n * l_out + q) * c_y + c) * element, 0, static_cast<size_t>(rows * element));
+    }
+  } else {
+    for (int64_t r = c; r < c + rows; ++r) {
+      std::memset(y + ((n * c_y + r) * l_out + begin) * element, 0, static_cast<size_t>((l_out - begin) * element));
+    }
+  }
+}
+
+void merge_groups(const Run& run, const Moments* partial, int64_t partial_blocks, int64_t n, int64_t group, GroupNorm* norms) {
+  const Problem& p = run.g.problem;
+  const int64_t channels = run.g.sizes.o_per_norm_group;
+  Moments total;
+  for (int64_t o = group * channels; o < (group + 1) * channels; ++o) {
+    const Moments* row = partial + (n * p.o + o) * partial_blocks;
+    for (int64_t b = 0; b < ceil_div(run.l_out(n), kStatisticsBlock); ++b) merge(total, row[b]);
+  }
+  norms[n * p.groups + group] = GroupNorm::from(total, p.eps);
+}
+
+int64_t cache_bytes(int level) {
+  const long bytes = sysconf(level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE);
+  if (bytes > 0) return bytes;
+  return level == 2 ? 256 * 1024 : 8 * 1024 * 1024;
+}
+
+bool store_past_caches(const Geometry& g) {
+  return g.problem.dtype == CONVNORM_F32 && g.problem.layout == CONVNORM_NCL &&
+         (g.sizes.x_elements + g.sizes.y_elements) * 4 > std::max<int64_t>(cache_bytes(3), 16 * 1024 * 1024);
+}
+
+}  // namespace convnorm::cpu

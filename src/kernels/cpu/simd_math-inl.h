@@ -1,0 +1,110 @@
+// Vector arithmetic for formulas.inc, once per instruction set.
+#if defined(CONVNORM_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVNORM_SIMD_MATH_INL_H_
+#undef CONVNORM_SIMD_MATH_INL_H_
+#else
+#define CONVNORM_SIMD_MATH_INL_H_
+#endif
+
+#include "hwy/highway.h"
+
+#ifndef CONVNORM_INLINE
+#define CONVNORM_INLINE inline __attribute__((always_inline))
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace convnorm::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using VF = hn::Vec<F32>;
+
+struct SimdMath {
+  using V = VF;
+  static CONVNORM_INLINE V set(double x) { return hn::Set(F32(), static_cast<float>(x)); }
+  static CONVNORM_INLINE V abs(V x) { return hn::Abs(x); }
+  // x86 returns the second operand when one is NaN: the variable goes there.
+  static CONVNORM_INLINE V min(V x, V bound) { return hn::Min(bound, x); }
+  static CONVNORM_INLINE V max(V x, V bound) { return hn::Max(bound, x); }
+  static CONVNORM_INLINE V mul(V a, V b) { return hn::Mul(a, b); }
+  static CONVNORM_INLINE V add(V a, V b) { return hn::Add(a, b); }
+  static CONVNORM_INLINE V sub(V a, V b) { return hn::Sub(a, b); }
+  static CONVNORM_INLINE V div(V a, V b) { return hn::Div(a, b); }
+  static CONVNORM_INLINE V mul_add(V a, V b, V c) { return hn::MulAdd(a, b, c); }
+  static CONVNORM_INLINE V copy_sign(V magnitude, V sign) { return hn::CopySign(magnitude, sign); }
+  static CONVNORM_INLINE V select_negative(V x, V if_negative, V otherwise) {
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(F32())), if_negative, otherwise);
+  }
+
+  // x rounded to an integer n in [-127, 128], and 2^n; 0 for -127 and infinity for 128. Adding 1.5 * 2^23 leaves the
+  // integer in the low bits of the sum, here with the exponent's bias already on top.
+  static CONVNORM_INLINE V round_to_power(V x, V& power) {
+    const V magic = set(12582912.0 + 127.0);
+    const V sum = hn::Add(x, magic);
+    power = hn::BitCast(F32(), hn::ShiftLeft<23>(hn::BitCast(hn::RebindToUnsigned<F32>(), sum)));
+    return hn::Sub(sum, magic);
+  }
+
+  // x = n ln2 + r, |r| <= ln2/2; returns exp(r) - 1, and 2^n. For x in [-88.1, 89].
+  static CONVNORM_INLINE V reduced_expm1(V x, V& power) {
+    const V n = round_to_power(hn::Mul(x, set(1.4426950408889634)), power);
+    V r = hn::NegMulAdd(n, set(0.693359375), x);
+    r = hn::NegMulAdd(n, set(-2.12194440e-4), r);
+    V p = hn::MulAdd(r, set(1.0 / 5040), set(1.0 / 720));
+    p = hn::MulAdd(p, r, set(1.0 / 120));
+    p = hn::MulAdd(p, r, set(1.0 / 24));
+    p = hn::MulAdd(p, r, set(1.0 / 6));
+    p = hn::MulAdd(p, r, set(0.5));
+    return hn::MulAdd(hn::Mul(r, r), p, r);
+  }
+
+  // 0 below -87.7, where the result would be subnormal, infinity above 88.4.
+  static CONVNORM_INLINE V exp(V x) {
+    V power;
+    const V m = reduced_expm1(max(min(x, set(89.0)), set(-88.1)), power);
+    return hn::Mul(hn::Add(m, set(1.0)), power);
+  }
+
+  // For x <= 80. expm1(x) = 2^n expm1(r) + (2^n - 1), exact in its second term.
+  static CONVNORM_INLINE V expm1(V x) {
+    V power;
+    const V m = reduced_expm1(max(x, set(-80.0)), power);
+    return hn::MulAdd(m, power, hn::Sub(power, set(1.0)));
+  }
+
+  static CONVNORM_INLINE V sigmoid(V x) { return hn::Div(set(1.0), hn::Add(set(1.0), exp(hn::Neg(x)))); }
+
+  // max(x, 0) - |x| Phi(-|x|), with log2 Phi(-t) as a polynomial of degree 8 on [0, 13] (weighted minimax fit): absolute
+  // error of the whole 2.2e-7, relative error of the tail 7e-4 down to -13. At the bound Phi is 0, so that infinity
+  // stays and minus infinity, times 0, gives NaN as in PyTorch.
+  static CONVNORM_INLINE V gelu_erf(V x) {
+    const V u = min(hn::Abs(x), set(13.05));
+    V p = set(4.7753228926694646e-08);
+    p = hn::MulAdd(p, u, set(-2.742161086644046e-06));
+    p = hn::MulAdd(p, u, set(6.744535494362935e-05));
+    p = hn::MulAdd(p, u, set(-0.0009437826229259372));
+    p = hn::MulAdd(p, u, set(0.008507621474564075));
+    p = hn::MulAdd(p, u, set(-0.05393402278423309));
+    p = hn::MulAdd(p, u, set(-0.4584687650203705));
+    p = hn::MulAdd(p, u, set(-1.1512696743011475));
+    p = hn::MulAdd(p, u, set(-0.9999903440475464));
+    V power;
+    const V r = hn::Sub(p, round_to_power(p, power));
+    // 2^r on [-1/2, 1/2], relative error 2e-7.
+    V e = set(1.3333558146428443e-3);
+    e = hn::MulAdd(e, r, set(9.6181291076284772e-3));
+    e = hn::MulAdd(e, r, set(5.5504108664821580e-2));
+    e = hn::MulAdd(e, r, set(2.4022650695910072e-1));
+    e = hn::MulAdd(e, r, set(6.9314718055994531e-1));
+    e = hn::MulAdd(e, r, set(1.0));
+    const V t = hn::Max(u, hn::Neg(x));  // |x|, or 13.05 above that
+    return hn::NegMulAdd(t, hn::Mul(e, power), max(x, hn::Zero(F32())));
+  }
+};
+
+#include "epilogue/formulas.inc"
+
+}  // namespace convnorm::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // CONVNORM_SIMD_MATH_INL_H_

@@ -110,19 +110,24 @@ Drawn draw(const Problem& p, Fill fill) {
   return {make_inputs(p, fill, seed, rarely(3) ? p.dtype : CONVNORM_F32), fill, seed};
 }
 
+// From the first trial on at full size: RapidCheck would start with the smallest choices.
+template <class Draw>
+Inputs drawn(const Draw& draw_one) {
+  return (*rc::gen::resize(rc::kNominalSize, rc::gen::exec(draw_one))).inputs;
+}
+
 Inputs any_inputs() {
-  return (*rc::gen::exec([] { return draw(draw_problem(), pick(kFills)); })).inputs;
+  return drawn([] { return draw(draw_problem(), pick(kFills)); });
 }
 
 Inputs exact_inputs() {
-  return (*rc::gen::exec([] {
-           Problem p = draw_problem();
-           p.groups = 0, p.post_count = 0;
-           if (p.pre.op == CONVNORM_PRELU) p.pre.op = CONVNORM_RELU;
-           if (rarely(2)) p.post[p.post_count++] = {CONVNORM_ADD, 0};
-           return draw(p, Fill::integers);
-         }))
-      .inputs;
+  return drawn([] {
+    Problem p = draw_problem();
+    p.groups = 0, p.post_count = 0;
+    if (p.pre.op == CONVNORM_PRELU) p.pre.op = CONVNORM_RELU;
+    if (rarely(2)) p.post[p.post_count++] = {CONVNORM_ADD, 0};
+    return draw(p, Fill::integers);
+  });
 }
 
 void must_be_empty(const std::string& fault) {

@@ -149,7 +149,7 @@ TEST(BugCases, B061_HalfTypesAccumulateInFp32) {
   }
 }
 
-// A period of seven, an eighth of it per channel: the same everywhere, in the first row and in the last.
+// A period of seven: the same in every row and at every position.
 TEST(BugCases, B062_PatternInEveryChannelAtAReducedLength) {
   for (const int groups : {128, 32}) {
     Inputs in = identity_case(fmt::format("n=1,c=128,l=2002,o=128,k=1,cg=128,g={},affine=0,dtype=bf16", groups));

@@ -11,10 +11,12 @@ JOBS := $(shell nproc)
 DEPS := scripts/install-deps.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-release test-asan test-ubsan test-tsan test-neon bench-cpu tidy clean
+# Stages run in the order in which they are listed; each uses all processors by itself.
+.NOTPARALLEL:
+.PHONY: help deps build cli demo test test-release test-asan test-ubsan test-tsan test-neon bench-cpu tidy clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z -]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 36
 
 deps:
 	@$(DEPS)
@@ -22,7 +24,10 @@ deps:
 build: deps ## the library, the command line and the tests, optimised
 	$(call build_preset,release)
 
-demo: build ## features of a recording in one fused call; WAV=/path/to/any.wav
+cli: deps ## the library and the command line alone
+	$(call build_preset,release,--target convnorm-cli)
+
+demo: cli ## features of a recording in one fused call; WAV=/path/to/any.wav
 	@$(PYTHON) examples/demo/demo.py --convnorm $(CONVNORM) --output demo-out "$(WAV)"
 
 # The sanitisers come first, so that the summary of the full suite is the last line.
@@ -31,19 +36,15 @@ test: test-asan test-ubsan test-release ## all tests, after the reduced set unde
 test-release: build ## all tests
 	ctest --preset release --parallel $(JOBS)
 
-test-asan test-ubsan: test-%: deps ## the reduced set under one sanitiser
+test-asan test-ubsan test-tsan: test-%: deps ## the reduced set under one sanitiser
 	$(call build_preset,$*)
 	ctest --preset $* --parallel $(JOBS) --label-regex reduced --no-tests=error
-
-test-tsan: deps ## the reduced set under ThreadSanitizer
-	$(call build_preset,tsan)
-	ctest --preset tsan --parallel $(JOBS) --label-regex reduced --no-tests=error
 
 test-neon: ## the self-test on emulated arm64
 	@$(DEPS) g++-aarch64-linux-gnu qemu-user
 	scripts/test-neon.sh build-neon
 
-bench-cpu: build ## the CPU kernels beside PyTorch's, which pip puts into .venv-bench
+bench-cpu: cli ## the CPU kernels beside PyTorch's, which pip puts into .venv-bench
 	@$(DEPS) python3-venv
 	@test -x .venv-bench/bin/pip || $(PYTHON) -m venv .venv-bench
 	@.venv-bench/bin/python -c 'import torch' 2>/dev/null || .venv-bench/bin/pip install --quiet torch numpy
@@ -56,8 +57,8 @@ tidy: build ## clang-tidy over what was built
 clean: ## forget what was built
 	rm -rf build-* demo-out
 
-# $(1): a preset of CMakePresets.json
+# $(1): a preset of CMakePresets.json; $(2): further arguments of the build
 define build_preset
 cmake --preset $(1) $(if $(shell command -v ninja),-G Ninja)
-cmake --build --preset $(1) --parallel $(JOBS)
+cmake --build --preset $(1) --parallel $(JOBS) $(2)
 endef

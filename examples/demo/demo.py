@@ -109,7 +109,7 @@ def call(program, *arguments, statuses=(0,)):
     try:
         done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     except OSError as error:
-        raise Refusal(f"{program} cannot be run ({error.strerror}); build it with `make build`") from None
+        raise Refusal(f"{program} cannot be run ({error.strerror}); build it with `make cli`") from None
     if done.returncode not in statuses:
         raise Refusal((done.stderr + done.stdout).strip())
     return done.stdout

@@ -147,13 +147,15 @@ def judge(program, problem, tensors_file):
         raise Refusal(f"the result does not hold against the fp64 reference: {checked}")
     print(f"PASS: the largest error against the fp64 reference is {checked['max_abs_err']:.1e} "
           f"(allowed 1e-4 + 1e-4 |y|)\n")
-    timed = json.loads(
-        call(program, "bench", problem, "--tensors", tensors_file, "--unfused", "--json", statuses=(0, 1)))
-    if "unfused_ratio" in timed:
-        print(f"fused {timed['median_us'] / 1e3:.2f} ms ({timed['gflops']:.0f} GFLOP/s); convolution and norm as two "
-              f"steps {timed['unfused']['median_us'] / 1e3:.2f} ms, {timed['unfused_ratio']:.2f} times as long\n")
-    else:
-        print(f"no times, because the machine was too busy to measure: {timed}\n")
+    for _ in range(3):
+        timed = json.loads(
+            call(program, "bench", problem, "--tensors", tensors_file, "--unfused", "--json", statuses=(0, 1)))
+        if "unfused_ratio" in timed:
+            print(f"fused {timed['median_us'] / 1e3:.2f} ms ({timed['gflops']:.0f} GFLOP/s); convolution and norm as two "
+                  f"steps {timed['unfused']['median_us'] / 1e3:.2f} ms, {timed['unfused_ratio']:.2f} times as long\n")
+            return
+        fault = timed.get("fault") or timed.get("unfused", {}).get("fault", "the two steps did not pass their check")
+        print(f"no times, other work disturbs the measurement: {fault}\n")
 
 
 def draw(features, samples, step, rate, title, path):

@@ -144,14 +144,15 @@ CONVNORM_API convnorm_status convnorm_problem_parse(const char* line, convnorm_p
 CONVNORM_API convnorm_status convnorm_problem_validate(const convnorm_problem* problem);
 
 /* The canonical line (defaults left out, fixed order), at most `capacity` bytes with its final zero.
- * `needed` (may be null) receives the full size, final zero included. Errors: BUFFER_TOO_SMALL. */
+ * `needed` (may be null) receives the full size, final zero included; with a null buffer that is all that is asked.
+ * Errors: BUFFER_TOO_SMALL, INVALID_ARGUMENT. */
 CONVNORM_API convnorm_status convnorm_problem_print(const convnorm_problem* problem, char* buffer, size_t capacity,
                                                     size_t* needed);
 
-/* 1 if both print as the same line. */
+/* 1 if both are valid and print as the same line. */
 CONVNORM_API int convnorm_problem_equal(const convnorm_problem* a, const convnorm_problem* b);
 
-/* Equal problems have equal hashes, on every machine and in every version with the same major number. */
+/* Equal problems have equal hashes, on every machine and in every version with the same major number. 0 if not valid. */
 CONVNORM_API uint64_t convnorm_problem_hash(const convnorm_problem* problem);
 
 /* L_out and C_y of a valid problem; -1 if it is not valid. */
@@ -216,7 +217,8 @@ typedef struct convnorm_launch {
 CONVNORM_API size_t convnorm_plan_packed_size(const convnorm_plan* plan);
 
 /* w (C_out, C_in/conv_groups, K) in the problem's dtype -> `packed`, aligned as malloc does. The result may be used by
- * every plan that reports the same problem, path, target and device. Errors: BUFFER_TOO_SMALL, INVALID_ARGUMENT. */
+ * every plan that reports the same problem, path, target and device, and copied to any address that is equal to its own
+ * modulo 64. Errors: BUFFER_TOO_SMALL, INVALID_ARGUMENT. */
 CONVNORM_API convnorm_status convnorm_pack_weight(const convnorm_plan* plan, const void* weight, void* packed,
                                                   size_t packed_size, const convnorm_launch* launch);
 

@@ -30,7 +30,8 @@ uint32_t offset_to_aligned(const void* address) {
 }
 
 uint64_t fingerprint(const convnorm_plan& plan) {
-  return fnv1a(fmt::format("{}/{}/{}", plan.implementation->name, plan.target, plan.executable->packing()), hash(plan.problem));
+  return fnv1a(fmt::format("{}/{}/{}", plan.implementation->name, plan.target, plan.executable->packing()),
+               hash(plan.problem));
 }
 
 }  // namespace

@@ -84,7 +84,10 @@ void convnorm_problem_init(convnorm_problem* problem) {
 }
 
 convnorm_status convnorm_problem_parse(const char* line, convnorm_problem* problem) {
-  return guarded([&] { required(problem, "problem") = convnorm::parse_problem(bounded(&required(line, "line"))); });
+  return guarded([&] {
+    convnorm_problem& result = required(problem, "problem");
+    result = convnorm::parse_problem(bounded(&required(line, "line")));
+  });
 }
 
 convnorm_status convnorm_problem_validate(const convnorm_problem* problem) {

@@ -41,18 +41,18 @@ Number read_number(std::string_view key, std::string_view text) {
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc::result_out_of_range) {
-    unreadable("{}={} is out of the range of a 64-bit {}; use one that fits", key, quoted(text),
+    unreadable("{}={} is out of the range of a 64-bit {}; use one that fits", key, in_quotes(text),
                kInteger ? "integer" : "number");
   }
   if (error != std::errc{} || end != text.data() + text.size()) {
-    unreadable("{}={} is not {}", key, quoted(text), kInteger ? "an integer such as 3" : "a number such as 1e-5");
+    unreadable("{}={} is not {}", key, in_quotes(text), kInteger ? "an integer such as 3" : "a number such as 1e-5");
   }
   return number;
 }
 
 [[noreturn]] void unknown_value(std::string_view key, std::string_view value, std::span<const std::string_view> names) {
   const std::string_view guess = closest(value, names);
-  unreadable("{}={} is not known{}; use one of {}", key, quoted(value),
+  unreadable("{}={} is not known{}; use one of {}", key, in_quotes(value),
              guess.empty() ? "" : fmt::format(", did you mean {}?", guess), fmt::join(names, ", "));
 }
 
@@ -69,7 +69,7 @@ template <int32_t Problem::*kMember>
 constexpr Key flag(std::string_view name, std::string_view meaning) {
   return {name, meaning, false,
           [](Draft& draft, std::string_view key, std::string_view value) {
-            if (value != "0" && value != "1") unreadable("{}={} must be 0 or 1", key, quoted(value));
+            if (value != "0" && value != "1") unreadable("{}={} must be 0 or 1", key, in_quotes(value));
             draft.problem.*kMember = value == "1";
           },
           [](const Problem& problem) { return std::to_string(problem.*kMember); }};
@@ -99,7 +99,7 @@ void read_padding(Draft& draft, std::string_view key, std::string_view value) {
   const size_t colon = value.find(':');
   const std::string_view right = colon == std::string_view::npos ? value : value.substr(colon + 1);
   if (right.find_first_not_of("-0123456789") != std::string_view::npos) {
-    unreadable("{}={} is no padding; use one such as 1, 2:0 (left:right), same or causal", key, quoted(value));
+    unreadable("{}={} is no padding; use one such as 1, 2:0 (left:right), same or causal", key, in_quotes(value));
   }
   draft.problem.pad_left = read_number<int64_t>(key, value.substr(0, colon));
   draft.problem.pad_right = read_number<int64_t>(key, right);
@@ -119,8 +119,8 @@ convnorm_stage read_stage(std::string_view key, std::string_view text) {
     unknown_value(key, name, names);
   }
   if (bracket == std::string_view::npos) return {info->op, info->takes_param() ? info->default_param : 0};
-  if (!info->takes_param()) unreadable("{}={}: {} takes no parameter; write {}", key, quoted(text), name, name);
-  if (text.back() != ')') unreadable("{}={} lacks its closing bracket at the end", key, quoted(text));
+  if (!info->takes_param()) unreadable("{}={}: {} takes no parameter; write {}", key, in_quotes(text), name, name);
+  if (text.back() != ')') unreadable("{}={} lacks its closing bracket at the end", key, in_quotes(text));
   return {info->op, read_number<double>(name, text.substr(bracket + 1, text.size() - bracket - 2))};
 }
 
@@ -146,7 +146,7 @@ void read_post(Draft& draft, std::string_view key, std::string_view value) {
       inside = value[end] == '(' || (inside && value[end] != ')');
     }
     if (p.post_count == CONVNORM_MAX_POST) {
-      unreadable("{}={} lists more than {} operations; leave some out", key, quoted(value),
+      unreadable("{}={} lists more than {} operations; leave some out", key, in_quotes(value),
                  static_cast<int>(CONVNORM_MAX_POST));
     }
     p.post[p.post_count++] = read_stage(key, value.substr(begin, end - begin));
@@ -200,7 +200,7 @@ size_t find_key(std::string_view name) {
   if (const std::string_view meant = closest(name, meanings); !meant.empty()) {
     guess = kKeys[std::find(meanings.begin(), meanings.end(), meant) - meanings.begin()].name;
   }
-  unreadable("unknown key {}{}; the keys are {}", quoted(name),
+  unreadable("unknown key {}{}; the keys are {}", in_quotes(name),
              guess.empty() ? "" : fmt::format(", did you mean {}?", guess), fmt::join(names, ", "));
 }
 
@@ -249,7 +249,7 @@ Problem parse_problem(std::string_view line) {
     const std::string_view pair = line.substr(begin, end - begin);
     const size_t equals = pair.find('=');
     if (equals == std::string_view::npos || equals == 0 || equals + 1 == pair.size()) {
-      unreadable("{} at position {} is no key=value pair; write one such as n=16", quoted(pair), begin + 1);
+      unreadable("{} at position {} is no key=value pair; write one such as n=16", in_quotes(pair), begin + 1);
     }
     const size_t index = find_key(pair.substr(0, equals));
     const Key& key = kKeys[index];

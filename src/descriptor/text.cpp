@@ -29,7 +29,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result = "\"";
   for (const char c : text.substr(0, kLongestQuote)) {
     const auto byte = static_cast<unsigned char>(c);

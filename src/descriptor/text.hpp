@@ -17,7 +17,7 @@ template <class... Args>
 }
 
 // In quotes, shortened and with control characters escaped: a message stays one readable line whatever was typed.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 // Shortest decimal that reads back as the same double, with the exponent written as people do: 1e-8.
 std::string shortest(double value);

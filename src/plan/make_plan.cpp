@@ -48,7 +48,7 @@ std::string choose_target(const char* wanted) {
   if (among(cpu::compiled_targets())) {
     fail(CONVNORM_UNSUPPORTED, "target {} is not in this machine; use one of {}", wanted, choices);
   }
-  fail(CONVNORM_INVALID_ARGUMENT, "target {} is not in this build; use one of {}", quoted(wanted), choices);
+  fail(CONVNORM_INVALID_ARGUMENT, "target {} is not in this build; use one of {}", in_quotes(wanted), choices);
 }
 
 std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_plan_options& options) {
@@ -84,7 +84,7 @@ std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_
     plan->refusals.emplace_back(implementation.name, reason);
   }
   if (options.path == nullptr) fail(CONVNORM_INTERNAL_ERROR, "every path refused {}", print_problem(problem));
-  fail(CONVNORM_INVALID_ARGUMENT, "path {} is not known; use one of {}", quoted(options.path),
+  fail(CONVNORM_INVALID_ARGUMENT, "path {} is not known; use one of {}", in_quotes(options.path),
        path_names(implementations));
 }
 

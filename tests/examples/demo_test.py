@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-DEMO, CONVNORM = sys.argv[1:3]
+DEMO, CONVNORM = (str(Path(argument).resolve()) for argument in sys.argv[1:3])
 spec = importlib.util.spec_from_file_location("demo", DEMO)
 demo = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(demo)
@@ -23,7 +23,7 @@ def wav(rate, samples, tag, bits, data_size=None):
     if tag == 3:
         data = samples.T.astype("<f4").tobytes()
     else:
-        whole = np.round(samples.T * (2 ** (bits - 1) - 1)).astype("<i4")
+        whole = np.round(samples.T.ravel() * (2 ** (bits - 1) - 1)).astype("<i4")
         data = whole.view(np.uint8).reshape(-1, 4)[:, : bits // 8].tobytes()
     channels = len(samples)
     frame = channels * bits // 8
@@ -75,10 +75,10 @@ class DemoTest(unittest.TestCase):
         np.testing.assert_allclose(y, np.maximum(z, 0), atol=2e-2 if bits == 16 else 1e-3)
 
     def test_mono_pcm16(self):
-        self.expect_features(16000, signal(16000, 0.3, 1), 1, 16)
+        self.expect_features(16000, signal(16000, 0.15, 1), 1, 16)
 
     def test_stereo_extensible_pcm24_is_mixed_down(self):
-        self.expect_features(44100, signal(44100, 0.2, 2), 0xFFFE, 24)
+        self.expect_features(44100, signal(44100, 0.12, 2), 0xFFFE, 24)
 
     def test_float_at_a_low_rate(self):
         self.expect_features(8000, signal(8000, 0.11, 3), 3, 32)

@@ -26,7 +26,9 @@ convnorm_plan_options PlanFlags::options() const {
 
 void ProblemFlags::add_to(CLI::App& verb) {
   verb.add_option("LINE", source, "problem line, or @file with one `name line` or `line` per row")->required();
-  verb.add_option("--only", only, "of a file, only the problems of these names")->delimiter(',');
+  verb.add_option("--only", only, "of a file, only the problems of these names")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   add_tensors_flag(verb, tensors);
   add_seed_flag(verb, seed);
 }

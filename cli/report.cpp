@@ -10,12 +10,6 @@
 namespace convnorm::cli {
 namespace {
 
-double rounded(double value, int digits) {
-  if (value == 0 || !std::isfinite(value)) return value;
-  const double scale = std::pow(10.0, digits - 1 - std::floor(std::log10(std::abs(value))));
-  return std::round(value * scale) / scale;
-}
-
 std::string text_of_value(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_float()) return fmt::format("{:.4g}", value.get<double>());
@@ -25,7 +19,12 @@ std::string text_of_value(const Json& value) {
 
 }  // namespace
 
-Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json significant(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  if (value == 0) return value;
+  const double scale = std::pow(10.0, 5 - std::floor(std::log10(std::abs(value))));
+  return std::isfinite(scale) ? std::round(value * scale) / scale : value;
+}
 
 Json problem_record(const std::string& name, const convnorm_problem& problem) {
   Json record;
@@ -41,21 +40,21 @@ void add_check(Json& record, const Subject& subject, const CheckResult& result) 
   if (!result.fault.empty()) record["fault"] = result.fault;
   if (result.compared == kComparedNothing) return;
   const Comparison& comparison = result.comparison;
-  record["max_abs_err"] = finite_or_null(rounded(comparison.max_abs_err(), 6));
-  record["worst_ratio"] = finite_or_null(rounded(comparison.worst_ratio(), 6));
+  record["max_abs_err"] = significant(comparison.max_abs_err());
+  record["worst_ratio"] = significant(comparison.worst_ratio());
   record["worst_at"] = {result.worst.n, result.worst.c, result.worst.l};
   if (comparison.nonfinite_mismatches() > 0) record["nonfinite_mismatches"] = comparison.nonfinite_mismatches();
   record["pass"] = result.pass();
 }
 
-void add_timing(Json& record, const Timing& timing, const Cost& cost) {
-  const auto microseconds = [](double seconds) { return rounded(seconds * 1e6, 6); };
+void add_timing(Json& record, const Timing& timing, const Cost& cost, double floor_seconds) {
+  const auto microseconds = [](double seconds) { return significant(seconds * 1e6); };
   record["median_us"] = microseconds(timing.median);
   record["spread_us"] = microseconds(timing.spread);
-  record["gflops"] = rounded(cost.flops / timing.median * 1e-9, 6);
-  record["gbps"] = rounded(cost.bytes / timing.median * 1e-9, 6);
-  record["floor_us"] = microseconds(cost.floor_seconds);
-  record["floor_share"] = rounded(cost.floor_seconds / timing.median, 4);
+  record["gflops"] = significant(cost.flops / timing.median * 1e-9);
+  record["gbps"] = significant(cost.bytes / timing.median * 1e-9);
+  record["floor_us"] = microseconds(floor_seconds);
+  record["floor_share"] = significant(floor_seconds / timing.median);
   record["pack_us"] = microseconds(timing.pack);
   record["calls"] = timing.calls;
   record["buffer_sets"] = timing.buffer_sets;

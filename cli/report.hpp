@@ -15,17 +15,12 @@ using Json = nlohmann::ordered_json;
 // The fields that every verb on problems opens with: name (of a list), problem.
 Json problem_record(const std::string& name, const convnorm_problem& problem);
 
-// JSON knows no infinity: a value that is none becomes null.
-Json finite_or_null(double value);
+// Six significant digits; what is not finite becomes null, because JSON knows no infinity.
+Json significant(double value);
 
 void add_check(Json& record, const Subject& subject, const CheckResult& result);
 
-struct Cost {
-  double flops;
-  double bytes;  // least that must cross memory
-  double floor_seconds;
-};
-void add_timing(Json& record, const Timing& timing, const Cost& cost);
+void add_timing(Json& record, const Timing& timing, const Cost& cost, double floor_seconds);
 
 // One line: "name problem  path (target)  PASS  key value ...".
 std::string text_of(const Json& record);

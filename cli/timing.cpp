@@ -115,11 +115,18 @@ size_t last_level_cache_bytes() {
   return size_t{32} << 20;  // unknown: as large as common servers have
 }
 
-double least_bytes(const Operands& operands) {
+Cost cost_of(const Operands& operands) {
   double bytes = static_cast<double>(byte_count(element_type(operands.problem.dtype), output_shape(operands.problem)));
   for (const auto& [name, tensor] : operands.tensors) bytes += static_cast<double>(tensor.data.size());
-  return bytes;
+  return {flops(operands.problem), bytes};
 }
+
+double floor_seconds(const Cost& cost, const convnorm_machine& machine, bool cold) {
+  const double compute = cost.flops / (machine.fma_gflops * 1e9);
+  return cold ? std::max(compute, cost.bytes / (machine.bandwidth_gbps * 1e9)) : compute;
+}
+
+bool is_below_floor(double seconds, double floor) { return seconds < 0.9 * floor; }
 
 Timing time_subject(const Subject& subject, const std::vector<Content>& contents, const TimingOptions& options) {
   Timing timing;

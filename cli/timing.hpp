@@ -39,8 +39,18 @@ struct Timing {
 // before: an answer remembered by address, or left out after the first calls, does not go through.
 Timing time_subject(const Subject& subject, const std::vector<Content>& contents, const TimingOptions& options);
 
-// Bytes that must cross memory once: inputs read, y written.
-double least_bytes(const Operands& operands);
+// What a problem demands of a machine.
+struct Cost {
+  double flops;
+  double bytes;  // that must cross memory once: inputs read, y written
+};
+Cost cost_of(const Operands& operands);
+
+// The least time that the peaks of the machine allow. Memory is no floor for buffers that stay in the caches.
+double floor_seconds(const Cost& cost, const convnorm_machine& machine, bool cold);
+
+// A time this far below its floor says that the measurement is wrong, not that the machine is quick.
+bool is_below_floor(double seconds, double floor);
 
 size_t last_level_cache_bytes();
 

@@ -20,9 +20,6 @@ namespace {
 // The second content needs no more than a spot check: the first one is compared in full.
 constexpr double kSpotCheckFlops = 2e9;
 
-// A time this far below the floor says that the measurement is wrong, not that the machine is quick.
-constexpr double kBelowFloor = 0.9;
-
 struct BenchFlags {
   ProblemFlags problem;
   PlanFlags plan;
@@ -53,7 +50,7 @@ class Bench {
       Timing unfused;
       status = measure(unfused_subject(named.problem, options), operands, steps, &unfused);
       record["unfused"] = steps;
-      if (status == kMet) record["unfused_ratio"] = unfused.median / timing.median;
+      if (status == kMet) record["unfused_ratio"] = significant(unfused.median / timing.median);
     }
     if (status == kNotMet) record["pass"] = false;
     progress_.clear();
@@ -94,27 +91,22 @@ class Bench {
   }
 
   ExitStatus judge(const Operands& operands, const Timing& timing, Json& record) {
-    Cost cost{flops(operands.problem), least_bytes(operands), 0};
-    cost.floor_seconds = floor_of(cost, timing);
-    if (timing.median < kBelowFloor * cost.floor_seconds) {
+    const Cost cost = cost_of(operands);
+    double floor = floor_seconds(cost, machine_, timing.cold);
+    if (is_below_floor(timing.median, floor)) {
       // The machine may have been busy when its peaks were measured, and they were too low then; never too high.
       const convnorm_machine again = measure_machine(flags_.plan.options());
       machine_.fma_gflops = std::max(machine_.fma_gflops, again.fma_gflops);
       machine_.bandwidth_gbps = std::max(machine_.bandwidth_gbps, again.bandwidth_gbps);
-      cost.floor_seconds = floor_of(cost, timing);
+      floor = floor_seconds(cost, machine_, timing.cold);
     }
-    add_timing(record, timing, cost);
-    if (!timing.fault.empty()) record["fault"] = timing.fault;
-    if (timing.fault.empty() && timing.median < kBelowFloor * cost.floor_seconds) {
+    add_timing(record, timing, cost, floor);
+    if (!timing.fault.empty()) {
+      record["fault"] = timing.fault;
+    } else if (is_below_floor(timing.median, floor)) {
       record["fault"] = "the time is below its own floor by more than a tenth, so it is refused";
     }
     return record.contains("fault") ? kNotMet : kMet;
-  }
-
-  // What the peaks of the machine allow at best. Memory is no floor for buffers that stay in the caches.
-  double floor_of(const Cost& cost, const Timing& timing) const {
-    const double compute = cost.flops / (machine_.fma_gflops * 1e9);
-    return timing.cold ? std::max(compute, cost.bytes / (machine_.bandwidth_gbps * 1e9)) : compute;
   }
 
   const BenchFlags& flags_;

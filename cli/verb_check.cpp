@@ -54,7 +54,7 @@ ExitStatus check_problem(const NamedProblem& named, const CheckFlags& flags, con
     const CheckResult result = expectation.check(subject);
     Json record = problem_record(named.name, named.problem);
     add_check(record, subject, result);
-    record["kappa"] = finite_or_null(kappa);
+    record["kappa"] = significant(kappa);
     if (!result.pass()) status = kNotMet;
     progress.clear();
     print_record(record, flags.json);

@@ -118,8 +118,9 @@ class HeaderParser {
 
   StoredType parse_type() {
     if (peek() == '[' || peek() == '(' || peek() == '{') {
+      const std::string_view rest = text_.substr(position_);
       file_.fail(fmt::format("found the structured type {}, accepted are {}; save each field as its own array",
-                             printable(text_.substr(position_)), kAcceptedTypes));
+                             printable(rest.substr(0, std::min(rest.find(']'), rest.size() - 1) + 1)), kAcceptedTypes));
     }
     const std::string_view descr = parse_string("a type");
     std::string_view code = descr;

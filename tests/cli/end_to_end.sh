@@ -111,6 +111,16 @@ refuse 'missing.safetensors' run $line --tensors missing.safetensors --output y2
 refuse 'missing.npy' run $line --input missing.npy --output y2.npy
 [ -e y2.npy ] && fail "a failed run left y2.npy"
 
+# A run that is ended while it computes, with what a file of the same name held before.
+"$convnorm" run n=1,c=64,l=400000,o=64,k=9,p=4,g=8 --path reference --output keep/y.npy >out 2>err &
+running=$!
+sleep 1
+kill -TERM $running
+wait $running
+[ $? = 143 ] || fail "SIGTERM does not end a run"
+cmp -s y.npy keep/y.npy || fail "an ended run changed the old result"
+[ "$(ls -A keep)" = y.npy ] || fail "an ended run left $(ls -A keep)"
+
 # ---- sizes from files
 wav 2 50 tone.wav
 expect 0 run n=auto,c=auto,l=auto,o=8,k=3,p=1,g=4 --input tone.wav --output tone.npy --json
@@ -188,7 +198,7 @@ expect 0 check $line --path reference --threads 1
 printf 'good\t%s\nn=1,c=2,l=5,o=2,k=1,g=1 # bare\n' $line >list.txt
 expect 0 check @list.txt --json
 [ "$(wc -l <out)" = 2 ] || fail "a list of two gives $(wc -l <out) objects"
-expect 0 check @list.txt --only good
+expect 0 check --only good @list.txt
 refuse 'list.txt' check @list.txt --only better
 printf '# comment\nbad n=1,c=2,l=5,o=2,k=1,g=3\n' >bad.txt
 refuse 'bad.txt:2:' check @bad.txt

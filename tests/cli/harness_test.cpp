@@ -1,9 +1,11 @@
 // The harness of check and bench against operators that are wrong on purpose: each must be found out.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <map>
+#include <thread>
 
 #include "cli/check.hpp"
 #include "cli/timing.hpp"
@@ -161,6 +163,22 @@ TEST_F(Harness, WritesBeyondTheBuffersFail) {
     static_cast<unsigned char*>(workspace)[size] = 0;
   });
   EXPECT_EQ(check(scratch).fault, "wrote outside of its workspace");
+}
+
+TEST_F(Harness, B101TimesAreOfTheWorkNotOfTheCall) {
+  constexpr auto kWork = std::chrono::milliseconds(2);
+  const Timing timing = time(with([kWork](const convnorm_tensors&, void*) { std::this_thread::sleep_for(kWork); }));
+  EXPECT_EQ(timing.fault, "");
+  EXPECT_GE(timing.median, 2e-3);
+}
+
+TEST(Floor, IsTheLargerOfMathAndMemory) {
+  const convnorm_machine machine{.fma_gflops = 100, .bandwidth_gbps = 10, .threads = 1};
+  EXPECT_DOUBLE_EQ(floor_seconds({2e11, 1e9}, machine, true), 2.0);
+  EXPECT_DOUBLE_EQ(floor_seconds({2e11, 5e10}, machine, true), 5.0);
+  EXPECT_DOUBLE_EQ(floor_seconds({2e11, 5e10}, machine, false), 2.0);
+  EXPECT_TRUE(is_below_floor(1.7, 2.0));
+  EXPECT_FALSE(is_below_floor(1.85, 2.0));
 }
 
 class SmallOutputs : public Harness {

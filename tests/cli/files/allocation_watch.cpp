@@ -9,9 +9,13 @@ namespace {
 std::atomic<size_t> largest = 0;
 }
 
-void* operator new(size_t size) {
+// Both forms are replaced, since a sanitizer brings its own of whichever is left.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
   largest = std::max(largest.load(), size);
-  if (void* block = std::malloc(std::max(size, size_t{1}))) return block;
+  return std::malloc(std::max(size, size_t{1}));
+}
+void* operator new(size_t size) {
+  if (void* block = operator new(size, std::nothrow)) return block;
   throw std::bad_alloc();
 }
 void operator delete(void* block) noexcept { std::free(block); }

@@ -1,6 +1,5 @@
 #include "cli/files/audio.hpp"
 
-#include <sndfile.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -55,16 +54,7 @@ class AudioFiles : public FilesTest {
   }
 
   std::string encoded(int format, const std::vector<float>& values, int channels) const {
-    SF_INFO info{};
-    info.samplerate = 16000;
-    info.channels = channels;
-    info.format = format;
-    SNDFILE* file = sf_open(path("encoded").c_str(), SFM_WRITE, &info);
-    EXPECT_NE(file, nullptr);
-    const auto count = static_cast<sf_count_t>(values.size());
-    EXPECT_EQ(sf_write_float(file, values.data(), count), count);
-    sf_close(file);
-    return read_bytes(path("encoded"));
+    return encode_audio(path("encoded"), format, values, channels);
   }
 };
 

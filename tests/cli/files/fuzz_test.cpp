@@ -182,7 +182,18 @@ TEST_F(Fuzz, RandomSafetensorsHeaders) {
   for (int round = 0; round < 4000; ++round) attack(kSafetensors, safetensors_file("{" + pick(pieces, 24), "1"));
 }
 
-TEST_F(Fuzz, DamagedAudio) {
+TEST_F(Fuzz, DamagedContainers) {
+  std::vector<float> values(600);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((i * 7919) % 2001) * 0x1p-12F;
+  for (const int format : {SF_FORMAT_FLAC, SF_FORMAT_AIFF, SF_FORMAT_AU, SF_FORMAT_CAF, SF_FORMAT_W64}) {
+    const std::string valid = encode_audio(path("encoded"), format | SF_FORMAT_PCM_16, values, 2);
+    ASSERT_EQ(refusal([&] { read_audio(write("valid", valid)); }), "");
+    truncate_everywhere(kAudio, valid);
+    mutate(kAudio, valid, 1000);
+  }
+}
+
+TEST_F(Fuzz, DamagedWav) {
   const std::string data = chunk("data", std::string(64, '\3'));
   const std::string extension = raw(uint16_t{22}) + raw(uint16_t{16}) + raw(uint32_t{3}) +
                                 std::string("\1\0\0\0\0\0\x10\0\x80\0\0\xAA\0\x38\x9B\x71", 16);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sndfile.h>
 #include <stdlib.h>
 
 #include <cstddef>
@@ -119,6 +120,21 @@ inline std::string wav_format(uint16_t tag, uint16_t channels, uint16_t bits, st
 
 inline std::string wav_file(std::string_view chunks) {
   return "RIFF" + raw(static_cast<uint32_t>(chunks.size() + 4)) + "WAVE" + std::string(chunks);
+}
+
+// The bytes of the interleaved values in a format of libsndfile, by way of a file at `scratch`.
+inline std::string encode_audio(const std::filesystem::path& scratch, int format, const std::vector<float>& values,
+                                int channels) {
+  SF_INFO info{};
+  info.samplerate = 16000;
+  info.channels = channels;
+  info.format = format;
+  SNDFILE* file = sf_open(scratch.c_str(), SFM_WRITE, &info);
+  EXPECT_NE(file, nullptr) << sf_strerror(nullptr);
+  const auto count = static_cast<sf_count_t>(values.size());
+  EXPECT_EQ(sf_write_float(file, values.data(), count), count);
+  sf_close(file);
+  return read_bytes(scratch);
 }
 
 }  // namespace convnorm::cli::testing

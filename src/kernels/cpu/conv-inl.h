@@ -15,6 +15,7 @@
 #include <array>
 #include <utility>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/half-inl.h"
 #include "kernels/cpu/kernels.hpp"
@@ -116,6 +117,9 @@ inline void conv_wide(const RowConv& c) { conv_rows<kWideVectors, kWideRows>(c);
 // One row at a time over eight vectors of positions: for convolution groups of one or two output channels.
 inline void conv_narrow(const RowConv& c) { conv_rows<kNarrowVectors, 1>(c); }
 
+// Steps of weights (a cache line each, or half of one) requested ahead.
+inline constexpr int64_t kPrefetchSteps = 32;
+
 template <int M, class Element>
 HWY_NOINLINE void channel_tile(const ChannelConv& c, const float* x, float* z) {
   const int64_t block = kWideVectors * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
@@ -125,6 +129,8 @@ HWY_NOINLINE void channel_tile(const ChannelConv& c, const float* x, float* z) {
   const int64_t* HWY_RESTRICT offset = c.tap_offset;
   for (int64_t channel = c.channels; channel > 0; --channel) {
     for (int64_t t = 0; t < c.taps; ++t) {
+      // Weights arrive from memory once and in order; the hardware's own prefetch stops at every page.
+      hwy::Prefetch(w + kPrefetchSteps * block);
       tile.step(w, x + offset[t]);
       w += block;
     }

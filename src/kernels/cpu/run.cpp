@@ -1,7 +1,5 @@
 #include "kernels/cpu/run.hpp"
 
-#include <unistd.h>
-
 #include <cmath>
 #include <cstring>
 
@@ -191,15 +189,12 @@ void merge_groups(const Run& run, const Moments* partial, int64_t partial_blocks
   norms[n * p.groups + group] = GroupNorm::from(total, p.eps);
 }
 
-int64_t cache_bytes(int level) {
-  const long bytes = sysconf(level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE);
-  if (bytes > 0) return bytes;
-  return level == 2 ? 256 * 1024 : 8 * 1024 * 1024;
-}
+// A call should not count on more of a last-level cache that it shares with others.
+constexpr int64_t kSharedCacheBytes = int64_t{32} << 20;
 
 bool store_past_caches(const Geometry& g) {
   return g.problem.dtype == CONVNORM_F32 && g.problem.layout == CONVNORM_NCL &&
-         (g.sizes.x_elements + g.sizes.y_elements) * 4 > std::max<int64_t>(cache_bytes(3), 16 * 1024 * 1024);
+         (g.sizes.x_elements + g.sizes.y_elements) * 4 > std::min(cache_bytes(3), kSharedCacheBytes) / 2;
 }
 
 }  // namespace convnorm::cpu

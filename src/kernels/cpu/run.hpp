@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "hwy/cache_control.h"
+#include "kernels/cpu/caches.hpp"
 #include "kernels/cpu/geometry.hpp"
 #include "plan/plan.hpp"
 
@@ -112,7 +113,7 @@ void deal(const Parallel& parallel, int threads, int64_t tasks, const Worker& wo
   });
 }
 
-int64_t cache_bytes(int level);  // of this machine, or a modest guess
+// Whether y is too large to be kept in the caches for whoever reads it next.
 bool store_past_caches(const Geometry& g);
 
 }  // namespace convnorm::cpu

@@ -9,7 +9,7 @@ namespace convnorm::cpu {
 namespace {
 
 constexpr int64_t kZRow = kStatisticsBlock + 16;
-constexpr int64_t kMostRows = 96;
+constexpr int64_t kMostRows = 128;
 constexpr int64_t kFinishSegment = 8 * kStatisticsBlock;
 // The workspace may exceed y by 64 MiB; the rest is for the workers.
 constexpr int64_t kStoreAllowance = int64_t{40} << 20;

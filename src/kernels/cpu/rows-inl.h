@@ -55,16 +55,15 @@ inline void to_float(const void* from, convnorm_dtype dtype, float* to, int64_t 
   }
 }
 
+// Whole cache lines only: a line that is written partly past the caches and partly through them costs a trip to memory.
 inline void stream_row(const float* from, float* to, int64_t count) {
   const F32 d;
-  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  while (i < count && reinterpret_cast<uintptr_t>(to + i) % (n * sizeof(float)) != 0) {
-    to[i] = from[i];
-    ++i;
-  }
-  for (; i + n <= count; i += n) hn::Stream(hn::LoadU(d, from + i), d, to + i);
-  for (; i < count; ++i) to[i] = from[i];
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d)), line = std::max<int64_t>(n, 64 / static_cast<int64_t>(sizeof(float)));
+  const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) / sizeof(float)) % line;
+  const int64_t head = std::min(count, past == 0 ? 0 : line - past), lines = (count - head) / line * line;
+  std::copy(from, from + head, to);
+  for (int64_t i = head; i < head + lines; i += n) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  std::copy(from + head + lines, from + count, to + head + lines);
 }
 
 inline void from_float(const float* from, void* to, convnorm_dtype dtype, int64_t count, bool stream) {

@@ -102,7 +102,7 @@ inline int64_t padded_index(const FetchRow& r, int64_t i) {
 inline void fetch_padding(const FetchRow& r, float* row, int64_t from, int64_t to) {
   // Past the right padding nothing is read by a valid output: zeros, and cheap ones, for that part can be long.
   const int64_t reach = r.length + r.reach_right - r.first;
-  const int64_t padded = r.pad == CONVNORM_ZEROS ? from : std::clamp(reach > 0 ? (reach + r.every - 1) / r.every : 0, from, to);
+  const int64_t padded = r.pad == CONVNORM_ZEROS ? from : std::clamp(reach > 0 ? (reach - 1) / r.every + 1 : 0, from, to);
   for (int64_t j = from; j < padded; ++j) {
     const int64_t i = padded_index(r, r.first + j * r.every);
     row[j] = i < 0 ? 0.0f : scalar_at(r.x, r.dtype, i * r.step);
@@ -117,7 +117,7 @@ inline void gather_row(const Element* x, int64_t step, Element* to, int64_t coun
 
 inline void fetch_row(const FetchRow& r, float* row) {
   // First j with first + j * every >= 0, and first with >= length.
-  const auto reaches = [&](int64_t bound) { return bound <= r.first ? 0 : (bound - r.first + r.every - 1) / r.every; };
+  const auto reaches = [&](int64_t bound) { return bound <= r.first ? 0 : (bound - r.first - 1) / r.every + 1; };
   const int64_t begin = std::min<int64_t>(reaches(0), r.count);
   const int64_t end = std::clamp<int64_t>(reaches(r.length), begin, r.count);
   fetch_padding(r, row, 0, begin);

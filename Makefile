@@ -48,7 +48,7 @@ bench-cpu: cli ## the CPU kernels beside PyTorch's, which pip puts into .venv-be
 	@$(DEPS) python3-venv
 	@test -x .venv-bench/bin/pip || $(PYTHON) -m venv .venv-bench
 	@.venv-bench/bin/python -c 'import torch' 2>/dev/null || .venv-bench/bin/pip install --quiet torch numpy
-	.venv-bench/bin/python bench/cpu_vs_torch.py
+	.venv-bench/bin/python bench/cpu_vs_torch.py $(CONVNORM)
 
 tidy: build ## clang-tidy over what was built
 	$(DEPS) clang-tidy

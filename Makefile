@@ -30,8 +30,8 @@ cli: deps ## the library and the command line alone
 demo: cli ## features of a recording in one fused call; WAV=/path/to/any.wav
 	@$(PYTHON) examples/demo/demo.py --convnorm $(CONVNORM) --output demo-out "$(WAV)"
 
-# The sanitisers come first, so that the summary of the full suite is the last line.
-test: test-asan test-ubsan test-release ## all tests, after the reduced set under both sanitisers
+# The sanitisers (address and undefined behaviour in one build) come first, so that the summary of the full suite is last.
+test: test-asan test-release ## all tests, after the reduced set under the sanitisers
 
 test-release: build ## all tests
 	ctest --preset release --parallel $(JOBS)

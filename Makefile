@@ -30,8 +30,8 @@ cli: deps ## the library and the command line alone
 demo: cli ## features of a recording in one fused call; WAV=/path/to/any.wav
 	@$(PYTHON) examples/demo/demo.py --convnorm $(CONVNORM) --output demo-out "$(WAV)"
 
-# The sanitisers come first, so that the summary of the full suite is the last line.
-test: test-asan test-ubsan test-release ## all tests, after the reduced set under both sanitisers
+# The sanitisers (address and undefined behaviour in one build) come first, so that the summary of the full suite is last.
+test: test-asan test-release ## all tests, after the reduced set under the sanitisers
 
 test-release: build ## all tests
 	ctest --preset release --parallel $(JOBS)
@@ -48,7 +48,7 @@ bench-cpu: cli ## the CPU kernels beside PyTorch's, which pip puts into .venv-be
 	@$(DEPS) python3-venv
 	@test -x .venv-bench/bin/pip || $(PYTHON) -m venv .venv-bench
 	@.venv-bench/bin/python -c 'import torch' 2>/dev/null || .venv-bench/bin/pip install --quiet torch numpy
-	.venv-bench/bin/python bench/cpu_vs_torch.py
+	.venv-bench/bin/python bench/cpu_vs_torch.py $(CONVNORM)
 
 tidy: build ## clang-tidy over what was built
 	$(DEPS) clang-tidy

@@ -55,16 +55,15 @@ inline void to_float(const void* from, convnorm_dtype dtype, float* to, int64_t 
   }
 }
 
+// Whole cache lines only: a line that is written partly past the caches and partly through them costs a trip to memory.
 inline void stream_row(const float* from, float* to, int64_t count) {
   const F32 d;
-  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  while (i < count && reinterpret_cast<uintptr_t>(to + i) % (n * sizeof(float)) != 0) {
-    to[i] = from[i];
-    ++i;
-  }
-  for (; i + n <= count; i += n) hn::Stream(hn::LoadU(d, from + i), d, to + i);
-  for (; i < count; ++i) to[i] = from[i];
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d)), line = std::max<int64_t>(n, 64 / static_cast<int64_t>(sizeof(float)));
+  const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) / sizeof(float)) % line;
+  const int64_t head = std::min(count, past == 0 ? 0 : line - past), lines = (count - head) / line * line;
+  std::copy(from, from + head, to);
+  for (int64_t i = head; i < head + lines; i += n) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  std::copy(from + head + lines, from + count, to + head + lines);
 }
 
 inline void from_float(const float* from, void* to, convnorm_dtype dtype, int64_t count, bool stream) {
@@ -103,7 +102,7 @@ inline int64_t padded_index(const FetchRow& r, int64_t i) {
 inline void fetch_padding(const FetchRow& r, float* row, int64_t from, int64_t to) {
   // Past the right padding nothing is read by a valid output: zeros, and cheap ones, for that part can be long.
   const int64_t reach = r.length + r.reach_right - r.first;
-  const int64_t padded = r.pad == CONVNORM_ZEROS ? from : std::clamp(reach > 0 ? (reach + r.every - 1) / r.every : 0, from, to);
+  const int64_t padded = r.pad == CONVNORM_ZEROS ? from : std::clamp(reach > 0 ? (reach - 1) / r.every + 1 : 0, from, to);
   for (int64_t j = from; j < padded; ++j) {
     const int64_t i = padded_index(r, r.first + j * r.every);
     row[j] = i < 0 ? 0.0f : scalar_at(r.x, r.dtype, i * r.step);
@@ -118,7 +117,7 @@ inline void gather_row(const Element* x, int64_t step, Element* to, int64_t coun
 
 inline void fetch_row(const FetchRow& r, float* row) {
   // First j with first + j * every >= 0, and first with >= length.
-  const auto reaches = [&](int64_t bound) { return bound <= r.first ? 0 : (bound - r.first + r.every - 1) / r.every; };
+  const auto reaches = [&](int64_t bound) { return bound <= r.first ? 0 : (bound - r.first - 1) / r.every + 1; };
   const int64_t begin = std::min<int64_t>(reaches(0), r.count);
   const int64_t end = std::clamp<int64_t>(reaches(r.length), begin, r.count);
   fetch_padding(r, row, 0, begin);

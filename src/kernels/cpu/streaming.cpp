@@ -33,15 +33,17 @@ class Streaming final : public CpuExecutable {
   }
   bool merges_across_tasks() const override { return has_norm(g_.problem); }
 
-  // With one conv group all blocks of a strip share its packed inputs and form one task.
+  // With one conv group all blocks of a strip share its packed inputs and form one task. With several, each block reads
+  // rows of its own, and a task follows them for a while: long reads are what the hardware prefetches.
   int64_t blocks_per_task() const { return g_.problem.conv_groups == 1 ? g_.blocks() : 1; }
+  int64_t strips_per_task() const { return g_.problem.conv_groups == 1 ? 1 : 16; }
 
   void execute(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel) const override {
     const Problem& p = g_.problem;
     // Samples go in waves whose inputs are still in the last-level cache when they are read again.
     const int64_t x_bytes = std::max<int64_t>(1, p.c * p.l * element_size(p.dtype));
-    const int64_t tasks = g_.blocks() / blocks_per_task() * partial_blocks();
-    const int64_t wave = std::max({int64_t{1}, cache_bytes(3) / 2 / x_bytes, ceil_div(4 * threads_, tasks)});
+    const int64_t tasks = g_.blocks() / blocks_per_task() * ceil_div(partial_blocks(), strips_per_task());
+    const int64_t wave = std::max({int64_t{1}, std::min(cache_bytes(3), kSharedCacheBytes) / 4 / x_bytes, ceil_div(4 * threads_, tasks)});
     for (int64_t n = 0; n < p.n; n += wave) {
       const int64_t end = std::min(p.n, n + wave);
       if (has_norm(p)) {
@@ -58,41 +60,51 @@ class Streaming final : public CpuExecutable {
 
   template <bool kStatistics>
   void pass(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel, int64_t n0, int64_t n1) const {
-    const int64_t strips = partial_blocks(), shared = blocks_per_task(), parts = g_.blocks() / shared;
-    deal(parallel, threads_, (n1 - n0) * parts * strips, [&](int w, const auto& next) {
+    const int64_t strips = partial_blocks(), runs = ceil_div(strips, strips_per_task());
+    const int64_t shared = blocks_per_task(), parts = g_.blocks() / shared;
+    deal(parallel, threads_, (n1 - n0) * parts * runs, [&](int w, const auto& next) {
       float* z = memory.worker(w);
       float* finish_scratch = z + g_.halves * g_.block_rows * kZRow;
       Convolver conv(g_, run.tensors.x, static_cast<const float*>(packed), run.parameters.bias,
                      finish_scratch + Finisher::kScratchFloats);
       const Finisher finish(run, memory.norms, store_past_caches(g_), finish_scratch);
       for (int64_t i = next(); i >= 0; i = next()) {
-        const int64_t n = n0 + i / (parts * strips), part = i / strips % parts, strip = i % strips;
-        const int64_t begin = strip * kStatisticsBlock, end = std::min(begin + kStatisticsBlock, run.l_out(n));
-        for (int64_t b = part * shared; b < (part + 1) * shared; ++b) {
-          const HeldRows rows{g_, g_.block(b)};
-          if (begin < end) {
-            convolve_block(conv, run, n, rows, begin, end, z, kZRow);
-            if constexpr (kStatistics) {
-              for (int64_t r = 0; r < rows.count(); ++r) {
-                const int64_t o = rows.channel(r / rows.block.rows) + r % rows.block.rows;
-                memory.partial[(n * g_.problem.o + o) * strips + strip] = g_.kernels->row_moments(z + r * kZRow, end - begin);
-              }
-            } else {
-              finish.rows(n, rows.block.first, rows.block.rows, begin, end - begin, z,
-                          g_.halves == 2 ? z + rows.block.rows * kZRow : nullptr, kZRow);
-            }
+        const int64_t n = n0 + i / (parts * runs), part = i / runs % parts, first = i % runs * strips_per_task();
+        for (int64_t strip = first; strip < std::min(strips, first + strips_per_task()); ++strip) {
+          for (int64_t b = part * shared; b < (part + 1) * shared; ++b) {
+            one<kStatistics>(run, memory, conv, finish, n, HeldRows{g_, g_.block(b)}, strip, z);
           }
-          if (!kStatistics && strip == strips - 1) finish.zero_tail(n, rows.block.first, rows.block.rows, run.l_out(n));
         }
       }
     });
   }
+
+  template <bool kStatistics>
+  void one(const Run& run, const Memory& memory, Convolver& conv, const Finisher& finish, int64_t n, const HeldRows& rows,
+           int64_t strip, float* z) const {
+    const int64_t l_out = run.l_out(n), begin = strip * kStatisticsBlock, end = std::min(begin + kStatisticsBlock, l_out);
+    if (begin < end) {
+      convolve_block(conv, run, n, rows, begin, end, z, kZRow);
+      if constexpr (kStatistics) {
+        for (int64_t r = 0; r < rows.count(); ++r) {
+          const int64_t o = rows.channel(r / rows.block.rows) + r % rows.block.rows;
+          memory.partial[(n * g_.problem.o + o) * partial_blocks() + strip] =
+              g_.kernels->row_moments(z + r * kZRow, end - begin);
+        }
+      } else {
+        finish.rows(n, rows.block.first, rows.block.rows, begin, end - begin, z,
+                    g_.halves == 2 ? z + rows.block.rows * kZRow : nullptr, kZRow);
+      }
+    }
+    if (!kStatistics && strip == partial_blocks() - 1) finish.zero_tail(n, rows.block.first, rows.block.rows, l_out);
+  }
 };
 
 Answer accept(const PlanRequest& r, int64_t rows) {
-  const bool glu = has_post(r.problem, CONVNORM_GLU);
-  const int64_t half = r.problem.o / (glu ? 2 : 1);
-  return std::make_unique<Streaming>(r, *find_kernels(r.target), std::min(half, rows / (glu ? 2 : 1)));
+  const int64_t halves = has_post(r.problem, CONVNORM_GLU) ? 2 : 1, half = r.problem.o / halves;
+  const bool channels_last = r.problem.layout == CONVNORM_NLC;  // wants neighbouring channels stored together
+  if (r.problem.conv_groups > 1 && !channels_last) rows = std::min(rows, r.sizes.o_per_conv_group);
+  return std::make_unique<Streaming>(r, *find_kernels(r.target), std::clamp<int64_t>(rows / halves, 1, half));
 }
 
 }  // namespace

@@ -101,6 +101,8 @@ class Bench {
       floor = floor_seconds(cost, machine_, timing.cold);
     }
     add_timing(record, timing, cost, floor);
+    record["fma_gflops"] = machine_.fma_gflops;
+    record["bandwidth_gbps"] = machine_.bandwidth_gbps;
     if (!timing.fault.empty()) {
       record["fault"] = timing.fault;
     } else if (is_below_floor(timing.median, floor)) {

@@ -1,5 +1,6 @@
-# documentation.sh CONVNORM JSON_LINES SOURCE: runs every `convnorm` command that docs/cli.md shows in a ```sh block,
-# and the examples of every --help that need no file of the user. All must end with status 0.
+# documentation.sh CONVNORM JSON_LINES SOURCE: runs every command that README.md and docs/ show in a ```sh block, and the
+# examples of every --help that need no file of the user. All must end with status 0; bench may also refuse its own
+# measurement, where other work disturbs it.
 set -u
 convnorm=$1
 source=$3
@@ -12,8 +13,11 @@ PATH=$work/bin:$PATH
 
 failures=0
 try() {
-  if ! timeout 60 bash -c "$1" >out 2>&1; then
-    echo "FAIL: $1: $(head -c 300 out)"
+  local status=0
+  timeout 60 bash -c "$1" >out 2>&1 || status=$?
+  if [ $status = 1 ] && [[ $1 == "convnorm bench "* ]] && grep -q 'below its own floor' out; then status=0; fi
+  if [ $status != 0 ]; then
+    echo "FAIL: $1: status $status: $(head -c 300 out)"
     failures=$((failures + 1))
   fi
 }
@@ -22,8 +26,8 @@ commands=0
 while IFS= read -r command; do
   commands=$((commands + 1))
   try "$command"
-done < <(sed -n '/^```sh/,/^```$/p' "$source/docs/cli.md" | grep -v '^```')
-[ "$commands" -gt 10 ] || { echo "FAIL: only $commands commands in docs/cli.md" && failures=1; }
+done < <(sed -n '/^```sh/,/^```$/p' "$source/README.md" "$source"/docs/*.md | grep -v '^```')
+[ "$commands" -gt 15 ] || { echo "FAIL: only $commands commands in README.md and docs/" && failures=1; }
 
 for verb in run check explain info; do
   while IFS= read -r command; do

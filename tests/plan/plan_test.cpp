@@ -49,7 +49,7 @@ TEST(Plan, RefusesAForcedPathWithItsReason) {
 TEST(Plan, ListsTheNamesItKnows) {
   EXPECT_THAT(
       failure({.path = "fastest"}, CONVNORM_INVALID_ARGUMENT),
-      AllOf(HasSubstr("\"fastest\""), HasSubstr("small_l, resident, streaming, split"), HasSubstr(", reference")));
+      AllOf(HasSubstr("\"fastest\""), HasSubstr("small_l, moments, resident, streaming, split"), HasSubstr(", reference")));
   EXPECT_THAT(failure({.target = "AVX9"}, CONVNORM_INVALID_ARGUMENT), AllOf(HasSubstr("AVX9"), HasSubstr("scalar")));
 }
 

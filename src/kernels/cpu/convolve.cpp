@@ -2,7 +2,22 @@
 
 #include <algorithm>
 
+#include "hwy/cache_control.h"
+
 namespace convnorm::cpu {
+
+namespace {
+
+// Rows ahead of the one that is being packed. A strip touches a few cache lines of every row and then jumps to the next,
+// which the hardware's own prefetch does not follow.
+constexpr int64_t kPrefetchRows = 4;
+constexpr int64_t kMostPrefetch = 1024;  // inputs of a row; longer ones the hardware follows
+
+void request(const char* from, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64) hwy::Prefetch(from + at);
+}
+
+}  // namespace
 
 void pack_inputs(const Geometry& g, const void* x, int64_t n, int64_t length, int64_t conv_group, const Chunk& chunk,
                  int64_t begin, float* inputs, float* line) {
@@ -23,6 +38,11 @@ void pack_inputs(const Geometry& g, const void* x, int64_t n, int64_t length, in
                       .reach_right = p.pad_right,
                       .dtype = p.dtype,
                       .pad = p.pad};
+    if (!nlc && c + kPrefetchRows < chunk.channels) {
+      const int64_t begin_inside = std::max<int64_t>(first, 0), count = g.line > 0 ? g.line : g.phase_row * p.stride;
+      request(static_cast<const char*>(x) + (origin + kPrefetchRows * p.l + begin_inside) * element,
+              (std::min(first + std::min(count, kMostPrefetch), length) - begin_inside) * element);
+    }
     float* row = inputs + c * g.x_row;
     if (g.line > 0) {
       fetch.count = g.line;

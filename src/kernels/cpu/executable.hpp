@@ -6,9 +6,6 @@
 
 namespace convnorm::cpu {
 
-// Above this many products per output, storing z and reading it back is cheaper than computing it again.
-inline constexpr int64_t kMostRecomputedSteps = 32;
-
 class CpuExecutable : public Executable {
  public:
   CpuExecutable(const PlanRequest& request, const Kernels& kernels, int64_t block_rows)

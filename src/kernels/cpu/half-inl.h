@@ -82,7 +82,7 @@ CONVNORM_INLINE void store_float(hn::Vec<D> v, D d, hwy::bfloat16_t* p) {
 }
 
 template <class D>
-CONVNORM_INLINE void store_float(hn::Vec<D> v, D d, hwy::float16_t* p) {
+CONVNORM_INLINE void store_float(hn::Vec<D> v, [[maybe_unused]] D d, hwy::float16_t* p) {
 #if CONVNORM_NATIVE_F16
   const hn::Rebind<hwy::float16_t, D> d16;
   hn::StoreU(hn::DemoteTo(d16, v), d16, p);

@@ -32,6 +32,7 @@ const Kernels* table() {
       .conv_narrow = conv_narrow,
       .conv_channels = conv_channels,
       .row_moments = row_moments,
+      .column_moments = column_moments,
       .norm_row = norm_row,
       .pointwise = pointwise,
       .film = film,

@@ -85,6 +85,8 @@ inline int64_t tile_height(int64_t rows, int64_t most, int64_t tile) {
   return rows / tiles + (tile < rows % tiles);
 }
 
+inline constexpr int64_t kMostMomentColumns = 16;
+
 struct Kernels {
   const char* target;
   int64_t lanes;         // floats in a vector
@@ -102,6 +104,9 @@ struct Kernels {
   void (*conv_narrow)(const RowConv&);
   void (*conv_channels)(const ChannelConv&);
   Moments (*row_moments)(const float* row, int64_t count);
+  // Of columns[i][0, count): means, and sums of products of deviations, upper triangle by rows. At most
+  // kStatisticsBlock values of kMostMomentColumns columns.
+  void (*column_moments)(const float* const* columns, int64_t column_count, int64_t count, double* means, double* products);
   // Norm, then one pointwise operation (CONVNORM_NONE: none), in one pass.
   void (*norm_row)(const NormRow&, convnorm_op op, float param);
   void (*pointwise)(float* row, int64_t count, convnorm_op op, float param);

@@ -28,9 +28,9 @@ convnorm_machine measure(int threads, const std::string& target) {
   const Parallel parallel(default_parallel_for, &threads);
   convnorm_machine machine = {.fma_gflops = 0, .bandwidth_gbps = 0, .threads = threads};
 
-  // The best of several short rounds: the peak is what the machine can do, not what it did while others ran.
-  constexpr int64_t kRounds = 400'000;
-  for (int round = 0; round < 5; ++round) {
+  // The best of many short rounds: the peak is what the machine can do, not what it did while others ran.
+  constexpr int64_t kRounds = 100'000;
+  for (int round = 0; round < 100; ++round) {
     std::vector<double> operations(static_cast<size_t>(threads));
     const double time = seconds([&] {
       parallel(threads, [&](int i) { operations[static_cast<size_t>(i)] = kernels->fma_chains(kRounds); });
@@ -43,7 +43,7 @@ convnorm_machine measure(int threads, const std::string& target) {
   // Beyond the last-level cache, but bounded.
   const int64_t floats = std::clamp<int64_t>(cache_bytes(3), 16 << 20, 64 << 20) / 4;
   std::vector<float> from(static_cast<size_t>(floats), 1.0f), to(static_cast<size_t>(floats));
-  for (int round = 0; round < 4; ++round) {
+  for (int round = 0; round < 7; ++round) {
     const double time = seconds([&] {
       parallel(threads, [&](int i) {
         const int64_t begin = floats * i / threads, end = floats * (i + 1) / threads;

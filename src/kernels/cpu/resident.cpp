@@ -83,7 +83,7 @@ Answer consider_resident(const PlanRequest& r) {
   }
   // Blocks do not depend on the number of threads, so that packed weights serve plans of any number.
   const int64_t fit = std::clamp<int64_t>(std::min(budget / row_bytes, kMostRows / g.halves) / unit, 1, units);
-  if (p.conv_groups == 1 && fit < units && fit * unit * g.halves < 2 * kernels.wide_rows && g.steps <= kMostRecomputedSteps) {
+  if (p.conv_groups == 1 && fit < units && fit * unit * g.halves < 2 * kernels.wide_rows) {
     return Refusal{"only " + std::to_string(fit * unit * g.halves) + " channels fit the cache, too few to share the packed inputs"};
   }
   const int64_t blocks = ceil_div(units, fit);

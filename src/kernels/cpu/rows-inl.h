@@ -55,16 +55,15 @@ inline void to_float(const void* from, convnorm_dtype dtype, float* to, int64_t 
   }
 }
 
+// Whole cache lines only: a line that is written partly past the caches and partly through them costs a trip to memory.
 inline void stream_row(const float* from, float* to, int64_t count) {
   const F32 d;
-  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  while (i < count && reinterpret_cast<uintptr_t>(to + i) % (n * sizeof(float)) != 0) {
-    to[i] = from[i];
-    ++i;
-  }
-  for (; i + n <= count; i += n) hn::Stream(hn::LoadU(d, from + i), d, to + i);
-  for (; i < count; ++i) to[i] = from[i];
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d)), line = std::max<int64_t>(n, 64 / static_cast<int64_t>(sizeof(float)));
+  const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) / sizeof(float)) % line;
+  const int64_t head = std::min(count, past == 0 ? 0 : line - past), lines = (count - head) / line * line;
+  std::copy(from, from + head, to);
+  for (int64_t i = head; i < head + lines; i += n) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  std::copy(from + head + lines, from + count, to + head + lines);
 }
 
 inline void from_float(const float* from, void* to, convnorm_dtype dtype, int64_t count, bool stream) {
@@ -233,6 +232,39 @@ inline Moments row_moments(const float* row, int64_t count) {
   const double shift = deviation / static_cast<double>(count);
   const double m2 = squares - deviation * shift;
   return {static_cast<double>(count), static_cast<double>(mean) + shift, m2 > 0 ? m2 : 0.0};
+}
+
+inline void column_moments(const float* const* columns, int64_t column_count, int64_t count, double* means, double* products) {
+  constexpr int64_t kPiece = 128;  // positions whose deviations stay in the first-level cache
+  const hn::ScalableTag<double> d;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+  HWY_ALIGN double deviations[kMostMomentColumns][kPiece];
+  for (int64_t i = 0; i < column_count; ++i) {
+    double sum = 0;
+    for (int64_t q = 0; q < count; ++q) sum += static_cast<double>(columns[i][q]);
+    means[i] = sum / static_cast<double>(count);
+  }
+  std::fill(products, products + column_count * (column_count + 1) / 2, 0.0);
+  for (int64_t begin = 0; begin < count; begin += kPiece) {
+    const int64_t piece = std::min(kPiece, count - begin);
+    for (int64_t i = 0; i < column_count; ++i) {
+      for (int64_t q = 0; q < kPiece; ++q) {
+        deviations[i][q] = q < piece ? static_cast<double>(columns[i][begin + q]) - means[i] : 0.0;
+      }
+    }
+    int64_t at = 0;
+    for (int64_t i = 0; i < column_count; ++i) {
+      for (int64_t j = i; j < column_count; ++j) {
+        auto even = hn::Zero(d), odd = hn::Zero(d);
+        int64_t q = 0;
+        for (; q + 2 * n <= kPiece; q += 2 * n) {
+          even = hn::MulAdd(hn::Load(d, deviations[i] + q), hn::Load(d, deviations[j] + q), even);
+          odd = hn::MulAdd(hn::Load(d, deviations[i] + q + n), hn::Load(d, deviations[j] + q + n), odd);
+        }
+        products[at++] += hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
+      }
+    }
+  }
 }
 
 // One functor per pointwise line of the operation table; slopes arrive as the parameter.

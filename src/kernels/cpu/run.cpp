@@ -189,9 +189,6 @@ void merge_groups(const Run& run, const Moments* partial, int64_t partial_blocks
   norms[n * p.groups + group] = GroupNorm::from(total, p.eps);
 }
 
-// A call should not count on more of a last-level cache that it shares with others.
-constexpr int64_t kSharedCacheBytes = int64_t{32} << 20;
-
 bool store_past_caches(const Geometry& g) {
   return g.problem.dtype == CONVNORM_F32 && g.problem.layout == CONVNORM_NCL &&
          (g.sizes.x_elements + g.sizes.y_elements) * 4 > std::min(cache_bytes(3), kSharedCacheBytes) / 2;

@@ -1,0 +1,103 @@
+// The path that infers statistics from moments of the inputs: signals on which such an inference goes wrong if it is
+// done carelessly, and those on which it must step aside.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "support/inputs.hpp"
+#include "support/runner.hpp"
+
+namespace convnorm::test {
+namespace {
+
+constexpr const char* kRawAudio = "n=2,c=1,l=6001,o=64,k=10,s=5,g=64,bias=1,post=gelu";
+
+// Also that the path took part: a test that it refused would pass without it.
+void expect_right(const Inputs& in) {
+  std::vector<std::string> taken;
+  EXPECT_EQ(check_every_path(in, &taken), "");
+  EXPECT_NE(std::find(taken.begin(), taken.end(), "moments"), taken.end());
+}
+
+// AR(1) with correlation 0.9999 on an offset of 5.
+void make_correlated(std::vector<float>& x) {
+  uint32_t state = 1;
+  double value = 0;
+  for (float& each : x) {
+    state = state * 1664525u + 1013904223u;
+    value = 0.9999 * value + 0.01414 * (static_cast<double>(state) / 2147483648.0 - 1.0);
+    each = static_cast<float>(5.0 + value);
+  }
+}
+
+void make_difference_filters(Inputs& in) {
+  const int64_t taps = in.problem.k;
+  for (size_t i = 0; i < in.w.size(); ++i) {
+    const int64_t t = static_cast<int64_t>(i) % taps, o = static_cast<int64_t>(i) / taps;
+    in.w[i] = t == o % (taps - 1) ? 1.0f : t == o % (taps - 1) + 1 ? -1.0f : 0.0f;
+  }
+}
+
+TEST(Moments, AreThePlanOfRawAudio) {
+  const Outcome outcome = run(make_inputs("n=1,c=1,l=160000,o=512,k=10,s=5,g=512,post=gelu"));
+  EXPECT_EQ(outcome.fault, "");
+  EXPECT_EQ(outcome.path, "moments");
+}
+
+TEST(Moments, EveryFillAndOption) {
+  for (const Fill fill : kFills) {
+    for (const char* line :
+         {kRawAudio, "n=2,c=2,l=1300,o=64,k=7,p=3,g=4,pad=reflect,lengths=1,post=glu", "n=3,c=1,l=700,o=24,k=5,d=3,p=7:2,g=1",
+          "n=2,c=4,l=600,o=96,k=3,cg=2,g=6,layout=nlc,post=film+silu", "n=1,c=1,l=515,o=16,k=4,s=2,g=16,dtype=bf16"}) {
+      SCOPED_TRACE(std::string(line) + " " + fill_name(fill));
+      expect_right(make_inputs(line, fill));
+    }
+  }
+}
+
+TEST(Moments, CorrelatedSignalOnAnOffset) {
+  Inputs in = make_inputs(kRawAudio, Fill::uniform);
+  make_correlated(in.x);
+  expect_right(in);
+}
+
+TEST(Moments, DifferenceFiltersOnACorrelatedSignal) {
+  Inputs in = make_inputs(kRawAudio, Fill::uniform);
+  make_correlated(in.x);
+  make_difference_filters(in);
+  expect_right(in);
+}
+
+TEST(Moments, AConstantSignalGivesBeta) {
+  Inputs in = make_inputs("n=2,c=1,l=6001,o=64,k=10,s=5,g=64", Fill::uniform);
+  std::fill(in.x.begin(), in.x.end(), 3.3f);
+  for (const std::string& target : targets()) {
+    const Outcome outcome = run(in, {.path = "moments", .target = target});
+    ASSERT_EQ(outcome.fault, "");
+    if (!outcome.accepted) continue;
+    for (size_t i = 0; i < outcome.y.size(); ++i) {
+      const size_t channel = i / static_cast<size_t>(in.sizes.l_out) % in.beta.size();
+      ASSERT_EQ(static_cast<float>(outcome.y[i]), in.beta[channel]) << target << " at " << i;
+    }
+  }
+}
+
+TEST(Moments, NaNStaysInItsSample) {
+  Inputs in = make_inputs(kRawAudio, Fill::uniform);
+  in.x[17] = std::numeric_limits<float>::quiet_NaN();
+  expect_right(in);
+}
+
+TEST(Moments, ValuesWhoseSquaresOverflow) {
+  Inputs in = make_inputs("n=1,c=1,l=600,o=16,k=2,g=16,affine=0", Fill::uniform);
+  for (size_t i = 0; i < in.x.size(); ++i) in.x[i] = i % 2 == 0 ? 1e30f : -5e29f;
+  for (size_t i = 0; i < in.w.size(); ++i) in.w[i] = i % 2 == 0 ? 1.0f : 0.25f;
+  expect_right(in);
+}
+
+TEST(Moments, SameBitsForAnyThreads) { EXPECT_EQ(check_same_bits(make_inputs(kRawAudio, Fill::correlated)), ""); }
+
+}  // namespace
+}  // namespace convnorm::test

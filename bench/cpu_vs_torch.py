@@ -3,7 +3,7 @@
 usage: cpu_vs_torch.py CONVNORM [--layers bench/shapes/layers.txt] [--only a,b] [--threads 1,2] [--out RESULTS.json]
 
 Each layer is timed in turns: ours (a process of its own: `convnorm bench --hot --json`, which checks before it times),
-PyTorch, ours, PyTorch; the better median of the two turns counts for both sides. Both run on buffers that stay where
+PyTorch, and so on; the best median of the turns counts for both sides. Both run on buffers that stay where
 they are, PyTorch with its weights as they come (it reorders them inside each call), ours with packed weights (packing
 is reported apart by `convnorm bench`). The peaks are measured by our process in the same run. Needs torch.
 """
@@ -25,11 +25,14 @@ TARGETS = {
     "dp_b1_2048": ("torch", 4.0), "dp_b1_512": ("torch", 2.5),
 }
 DEFAULT_LAYERS = list(TARGETS)
+TURNS = 3
 
 
 def parse(line):
     q = dict(s=1, d=1, p="0", cg=1, bias=0, affine=1, eps=1e-5, pre="", post="", pad="zeros")
     q.update(kv.split("=", 1) for kv in line.split(","))
+    if not q["p"].isdigit() or "(" in q["post"] or "lengths" in q or "layout" in q:
+        raise SystemExit(f"{line}: this comparison mirrors plain padding, default op parameters and NCL without lengths")
     for k in ("n", "c", "l", "o", "k", "s", "d", "cg", "g", "bias", "affine"):
         q[k] = int(q[k])
     return q
@@ -131,7 +134,7 @@ def main():
             line = layers[name]
             mine = {"f32": [], "bf16": [], "f16": []}
             peer = []
-            for turn in range(2):
+            for turn in range(TURNS):
                 for dtype, records in mine.items():
                     records.append(ours(args.convnorm, line + ("" if dtype == "f32" else f",dtype={dtype}"), threads,
                                         args.seconds, check=turn == 0))

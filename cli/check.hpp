@@ -28,7 +28,6 @@ struct CheckResult {
   std::string compared;  // "all", which pieces, or kComparedNothing
   std::string fault;     // what else went wrong: inputs changed, guards overwritten; empty if nothing
   Tensor y;
-  double pack_seconds;
 
   bool pass() const { return fault.empty() && comparison.pass(); }
 };

@@ -8,7 +8,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build pkg-config
   libhwy-dev libfmt-dev nlohmann-json3-dev libcli11-dev libsndfile1-dev
-  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
+  libgtest-dev libgmock-dev librapidcheck-dev
   alsa-utils python3 python3-numpy python3-matplotlib
   "$@"
 )

@@ -69,8 +69,8 @@ typedef enum convnorm_layout { CONVNORM_NCL = 0, CONVNORM_NLC = 1 } convnorm_lay
 
 typedef enum convnorm_padding { CONVNORM_ZEROS = 0, CONVNORM_REFLECT = 1, CONVNORM_REPLICATE = 2 } convnorm_padding;
 
-/* How fp32 products may be formed. The CPU backend always computes with fp32 fused multiply-adds: all three are
- * `highest` there. */
+/* How fp32 products may be formed. The CPU backend multiplies in fp32, fused with the addition where the
+ * instruction set has that: all three are `highest` there. */
 typedef enum convnorm_precision {
   CONVNORM_HIGHEST = 0, /* as IEEE fp32 */
   CONVNORM_HIGH = 1,    /* three 16-bit products; the default */
@@ -217,7 +217,7 @@ typedef struct convnorm_launch {
 CONVNORM_API size_t convnorm_plan_packed_size(const convnorm_plan* plan);
 
 /* w (C_out, C_in/conv_groups, K) in the problem's dtype -> `packed`, aligned as malloc does. The result may be used by
- * every plan that reports the same problem, path, target and device, and copied to any address that is equal to its own
+ * every plan on the same machine that reports the same problem, path, target and device, and copied to any address that is equal to its own
  * modulo 64. Errors: BUFFER_TOO_SMALL, INVALID_ARGUMENT. */
 CONVNORM_API convnorm_status convnorm_pack_weight(const convnorm_plan* plan, const void* weight, void* packed,
                                                   size_t packed_size, const convnorm_launch* launch);

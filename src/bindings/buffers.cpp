@@ -29,11 +29,6 @@ uint32_t offset_to_aligned(const void* address) {
   return static_cast<uint32_t>(-reinterpret_cast<uintptr_t>(address) % kAlignment);
 }
 
-uint64_t fingerprint(const convnorm_plan& plan) {
-  return fnv1a(fmt::format("{}/{}/{}", plan.implementation->name, plan.target, plan.executable->packing()),
-               hash(plan.problem));
-}
-
 }  // namespace
 
 size_t packed_buffer_bytes(const convnorm_plan& plan) {
@@ -64,7 +59,7 @@ void* begin_packed(const convnorm_plan& plan, void* packed) {
   const Header header{.magic = kMagic,
                       .format = kFormat,
                       .offset = static_cast<uint32_t>(sizeof(Header)) + offset_to_aligned(after_header),
-                      .fingerprint = fingerprint(plan),
+                      .fingerprint = plan.fingerprint,
                       .bytes = plan.executable->packed_bytes(),
                       .reserved = {}};
   std::memcpy(packed, &header, sizeof(header));
@@ -78,7 +73,7 @@ const void* open_packed(const convnorm_plan& plan, const void* packed) {
     fail(CONVNORM_PACKED_MISMATCH,
          "packed_weight does not start with this version's header; fill it by convnorm_pack_weight");
   }
-  if (header.fingerprint != fingerprint(plan) || header.bytes != plan.executable->packed_bytes()) {
+  if (header.fingerprint != plan.fingerprint || header.bytes != plan.executable->packed_bytes()) {
     fail(CONVNORM_PACKED_MISMATCH,
          "packed_weight was packed for another plan than path {} on target {} of {}; pack the weight with this plan",
          plan.implementation->name, plan.target, print_problem(plan.problem));

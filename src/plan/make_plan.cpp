@@ -74,6 +74,8 @@ std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_
       plan->implementation = &implementation;
       plan->executable = std::move(*executable);
       plan->target = implementation.vectorised ? request.target : kScalar;
+      plan->fingerprint = fnv1a(fmt::format("{}/{}/{}", implementation.name, plan->target, plan->executable->packing()),
+                                hash(plan->problem));
       return plan;
     }
     const std::string& reason = std::get<Refusal>(answer).reason;

@@ -92,6 +92,7 @@ struct convnorm_plan {
   std::string target;
   const convnorm::Implementation* implementation;
   std::unique_ptr<convnorm::Executable> executable;
+  uint64_t fingerprint;  // of problem, path, target and packing: tags packed weights
   std::vector<std::pair<std::string, std::string>>
       refusals;  // implementation, reason; those asked before the chosen one
 };

@@ -1,5 +1,7 @@
 #include "kernels/cpu/executable.hpp"
 
+#include <fmt/format.h>
+
 namespace convnorm::cpu {
 
 void CpuExecutable::pack(const void* weight, void* packed, const Parallel& parallel) const {
@@ -16,12 +18,30 @@ void CpuExecutable::pack(const void* weight, void* packed, const Parallel& paral
 CpuExecutable::Memory CpuExecutable::layout(Arena& arena, const convnorm_tensors* tensors) const {
   const Problem& p = g_.problem;
   Memory memory(Parameters(p, *g_.kernels, tensors, arena));
-  if (has_norm(p)) memory.norms = arena.take<GroupNorm>(p.n * p.groups);
-  if (merges_across_tasks()) memory.partial = arena.take<Moments>(p.n * p.o * partial_blocks());
+  if (has_norm(p)) memory.norms = arena.take<GroupNorm>(samples_held() * p.groups);
+  if (merges_across_tasks()) memory.partial = arena.take<Moments>(samples_held() * p.o * partial_blocks());
   memory.store = arena.take<float>(store_floats());
-  memory.worker_bytes = round_up(worker_floats() * 4, 4096) + 256;  // not a multiple of a page: workers use other sets
+  memory.worker_bytes = worker_bytes();
   memory.workers = arena.take<char>(memory.worker_bytes * threads_);
   return memory;
+}
+
+std::optional<Refusal> CpuExecutable::fit_workspace() {
+  const int64_t limit = g_.sizes.y_elements * element_size(g_.problem.dtype) + kWorkspaceAllowance;
+  const auto used = [&](int workers) {
+    threads_ = workers;
+    return static_cast<int64_t>(workspace_bytes());
+  };
+  const int threads = threads_;
+  const int64_t least = used(1);
+  if (least > limit) {
+    return Refusal{fmt::format("a workspace of {} MiB would exceed y by more than {} MiB", least >> 20,
+                               kWorkspaceAllowance >> 20)};
+  }
+  // Each further worker takes the same again.
+  const int64_t each = std::max<int64_t>(1, used(2) - least);
+  threads_ = static_cast<int>(std::min<int64_t>(threads, 1 + (limit - least) / each));
+  return std::nullopt;
 }
 
 void CpuExecutable::run(const convnorm_tensors& tensors, const void* packed, void* workspace, const Parallel& parallel) const {
@@ -39,14 +59,9 @@ std::vector<std::pair<std::string, std::string>> CpuExecutable::config() const {
 }
 
 Accounting CpuExecutable::accounting() const {
-  const Problem& p = g_.problem;
-  const double element = static_cast<double>(element_size(p.dtype));
-  double elements = static_cast<double>(g_.sizes.x_elements) + static_cast<double>(g_.sizes.w_elements) +
-                    static_cast<double>(g_.sizes.y_elements);
-  if (has_post(p, CONVNORM_ADD)) elements += static_cast<double>(g_.sizes.y_elements);
   Accounting a;
   a.flops = g_.sizes.flops;
-  a.min_bytes = a.moved_bytes = element * elements;
+  a.min_bytes = a.moved_bytes = compulsory_bytes(g_.problem, g_.sizes);
   a.workspace_bytes = static_cast<double>(workspace_bytes());
   return a;
 }

@@ -80,7 +80,7 @@ int64_t Geometry::segment_rows(int64_t o, int64_t end) const {
 void Geometry::pack_block(const void* weight, Block block, float* packed) const {
   const int64_t most = narrow ? 1 : kernels->wide_rows;
   const int64_t element = element_size(problem.dtype);
-  std::vector<float> row(static_cast<size_t>(steps));
+  float values[kMostTaps];
   for (int64_t o = block.first; o < block.first + block.rows;) {
     const int64_t rows = segment_rows(o, block.first + block.rows);
     const int64_t tiles = ceil_div(rows, most);
@@ -88,13 +88,13 @@ void Geometry::pack_block(const void* weight, Block block, float* packed) const 
       const int64_t height = tile_height(rows, most, tile);
       float* out = packed + (o + r) * steps;
       for (int64_t m = 0; m < height; ++m) {
-        const char* source = static_cast<const char*>(weight) + (o + r + m) * steps * element;
-        kernels->to_float(source, problem.dtype, row.data(), steps);
         int64_t at = 0;
         for (int64_t i = 0; i < chunks(); ++i) {
           const Chunk c = chunk(i);
           for (int64_t ch = c.channel; ch < c.channel + c.channels; ++ch) {
-            for (int64_t t = c.tap; t < c.tap + c.taps; ++t) out[at++ * height + m] = row[static_cast<size_t>(ch * problem.k + t)];
+            const int64_t source = (o + r + m) * steps + ch * problem.k + c.tap;
+            kernels->to_float(static_cast<const char*>(weight) + source * element, problem.dtype, values, c.taps);
+            for (int64_t t = 0; t < c.taps; ++t) out[at++ * height + m] = values[t];
           }
         }
       }

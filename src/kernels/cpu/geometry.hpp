@@ -11,7 +11,7 @@
 namespace convnorm::cpu {
 
 // Statistics are taken over at most this many neighbouring outputs of a row and merged in order, by every strategy, so
-// that all give the same bits.
+// that all of them give the same bits (moments, which infers its statistics, apart).
 inline constexpr int64_t kStatisticsBlock = 512;
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

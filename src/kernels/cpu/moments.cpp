@@ -17,7 +17,6 @@ constexpr int64_t kChannelsPerStep = 4;
 // rounding errors that only statistics of the results themselves take out.
 constexpr double kCancelled = 1e-6;
 constexpr int64_t kFewestValues = 64;
-constexpr int64_t kMostStoreBytes = int64_t{32} << 20;
 
 // Means of the columns and sums of products of their deviations, upper triangle by rows.
 struct ColumnMoments {
@@ -53,38 +52,43 @@ class MomentsPath final : public Streaming {
   int64_t pairs() const { return columns() * (columns() + 1) / 2; }
   int64_t record() const { return columns() + pairs(); }  // doubles
   int64_t store_floats() const override {
-    return 2 * record() * g_.problem.n * g_.problem.conv_groups * partial_blocks();
+    return 2 * record() * samples_held() * g_.problem.conv_groups * partial_blocks();
   }
 
-  ColumnMoments at(const Memory& memory, int64_t n, int64_t conv_group, int64_t strip) const {
-    const int64_t index = (n * g_.problem.conv_groups + conv_group) * partial_blocks() + strip;
+  // `sample` counts from the first that is held.
+  ColumnMoments at(const Memory& memory, int64_t sample, int64_t conv_group, int64_t strip) const {
+    const int64_t index = (sample * g_.problem.conv_groups + conv_group) * partial_blocks() + strip;
     double* means = reinterpret_cast<double*>(memory.store) + index * record();
     return {means, means + columns()};
   }
 
-  void measure(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel, int64_t n0,
-               int64_t n1) const override {
-    const int64_t strips = partial_blocks(), conv_groups = g_.problem.conv_groups;
-    deal(parallel, threads_, (n1 - n0) * conv_groups * strips, [&](int w, const auto& next) {
+  void measure(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel,
+               const Wave& wave) const override {
+    const int64_t strips = partial_blocks(), conv_groups = g_.problem.conv_groups, samples = wave.end - wave.begin;
+    deal(parallel, threads_, samples * conv_groups * strips, [&](int w, const auto& next) {
       for (int64_t i = next(); i >= 0; i = next()) {
-        measure_columns(run, memory, n0 + i / (strips * conv_groups), i / strips % conv_groups, i % strips, memory.worker(w));
+        const int64_t sample = i / (strips * conv_groups), conv_group = i / strips % conv_groups, strip = i % strips;
+        measure_columns(run, at(memory, sample, conv_group, strip), wave.begin + sample, conv_group, strip,
+                        memory.worker(w));
       }
     });
     const float* weights = static_cast<const float*>(packed) + g_.packed_floats();
-    deal(parallel, threads_, (n1 - n0) * conv_groups, [&](int, const auto& next) {
+    deal(parallel, threads_, samples * conv_groups, [&](int, const auto& next) {
       for (int64_t i = next(); i >= 0; i = next()) {
-        measure_channels(run, memory, n0 + i / conv_groups, i % conv_groups, weights);
+        measure_channels(run, memory, wave.begin, i / conv_groups, i % conv_groups, weights);
       }
     });
     // A cancelled channel has left a count of -1.
-    for (int64_t n = n0; n < n1; ++n) {
+    for (int64_t n = wave.begin; n < wave.end; ++n) {
+      const Moments* partial = memory.partial + (n - wave.begin) * g_.problem.o * strips;
       bool cancelled = false;
-      for (int64_t o = 0; o < g_.problem.o; ++o) cancelled |= memory.partial[(n * g_.problem.o + o) * strips].count < 0;
-      if (cancelled) pass<true>(run, memory, packed, parallel, n, n + 1);
+      for (int64_t o = 0; o < g_.problem.o; ++o) cancelled |= partial[o * strips].count < 0;
+      if (cancelled) pass<true>(run, memory, packed, parallel, {wave.begin, n, n + 1});
     }
   }
 
-  void measure_columns(const Run& run, const Memory& memory, int64_t n, int64_t conv_group, int64_t strip, float* scratch) const {
+  void measure_columns(const Run& run, const ColumnMoments& m, int64_t n, int64_t conv_group, int64_t strip,
+                       float* scratch) const {
     const int64_t begin = strip * kStatisticsBlock, count = std::min(kStatisticsBlock, run.l_out(n) - begin);
     if (count <= 0) return;
     const Chunk chunk = g_.chunk(0);
@@ -93,21 +97,21 @@ class MomentsPath final : public Streaming {
     for (int64_t c = 0; c < chunk.channels; ++c) {
       for (int64_t t = 0; t < chunk.taps; ++t) column[c * chunk.taps + t] = scratch + c * g_.x_row + g_.tap_offset[static_cast<size_t>(t)];
     }
-    const ColumnMoments m = at(memory, n, conv_group, strip);
     g_.kernels->column_moments(column, columns(), count, m.means, m.products);
   }
 
-  void measure_channels(const Run& run, const Memory& memory, int64_t n, int64_t conv_group, const float* weights) const {
-    const int64_t strips = partial_blocks(), l_out = run.l_out(n);
-    const ColumnMoments total = at(memory, n, conv_group, 0);
+  void measure_channels(const Run& run, const Memory& memory, int64_t first, int64_t sample, int64_t conv_group,
+                        const float* weights) const {
+    const int64_t strips = partial_blocks(), l_out = run.l_out(first + sample);
+    const ColumnMoments total = at(memory, sample, conv_group, 0);
     for (int64_t strip = 1; strip * kStatisticsBlock < l_out; ++strip) {
       const double before = static_cast<double>(strip * kStatisticsBlock);
       const double count = static_cast<double>(std::min(kStatisticsBlock, l_out - strip * kStatisticsBlock));
-      merge_columns(total, before, at(memory, n, conv_group, strip), count);
+      merge_columns(total, before, at(memory, sample, conv_group, strip), count);
     }
     for (int64_t r = 0; r < g_.sizes.o_per_conv_group; ++r) {
       const int64_t o = conv_group * g_.sizes.o_per_conv_group + r;
-      Moments* partial = memory.partial + (n * g_.problem.o + o) * strips;
+      Moments* partial = memory.partial + (sample * g_.problem.o + o) * strips;
       std::fill(partial, partial + strips, Moments{});
       if (l_out > 0) {
         const double bias = run.parameters.bias ? static_cast<double>(run.parameters.bias[o]) : 0.0;
@@ -163,11 +167,7 @@ Answer consider_moments(const PlanRequest& r) {
     return Refusal{"d=" + std::to_string(p.dilation) + ", s=" + std::to_string(p.stride) +
                    ": the inputs of a strip do not fit one chunk"};
   }
-  auto executable = std::make_unique<MomentsPath>(r, kernels, rows);
-  if (static_cast<int64_t>(executable->workspace_bytes()) > r.sizes.y_elements * element_size(p.dtype) + kMostStoreBytes) {
-    return Refusal{"its moments would take a workspace larger than y plus 32 MiB"};
-  }
-  return executable;
+  return accept_if_it_fits(std::make_unique<MomentsPath>(r, kernels, rows));
 }
 
 }  // namespace convnorm::cpu

@@ -17,6 +17,7 @@ class Resident final : public CpuExecutable {
   using CpuExecutable::CpuExecutable;
 
  private:
+  int64_t samples_held() const override { return threads_; }
   int64_t worker_floats() const override {
     return Convolver::scratch_floats(g_) + g_.halves * g_.block_rows * z_row_floats(g_) + Finisher::kScratchFloats;
   }
@@ -28,12 +29,13 @@ class Resident final : public CpuExecutable {
       float* finish_scratch = z + g_.halves * g_.block_rows * z_row;
       Convolver conv(g_, run.tensors.x, static_cast<const float*>(packed), run.parameters.bias,
                      finish_scratch + Finisher::kScratchFloats);
-      const Finisher finish(run, memory.norms, store_past_caches(g_), finish_scratch);
+      GroupNorm* norms = memory.norms + w * g_.problem.groups;
       for (int64_t i = next(); i >= 0; i = next()) {
         const int64_t n = i / blocks, l_out = run.l_out(n);
         const HeldRows rows{g_, g_.block(i % blocks)};
         convolve_block(conv, run, n, rows, 0, l_out, z, z_row);
-        measure_groups(run, n, rows, z, z_row, memory.norms);
+        measure_groups(run, n, rows, z, z_row, norms);
+        const Finisher finish(run, norms, n, store_past_caches(g_), finish_scratch);
         finish.rows(n, rows.block.first, rows.block.rows, 0, l_out, z, g_.halves == 2 ? z + rows.block.rows * z_row : nullptr,
                     z_row);
         finish.zero_tail(n, rows.block.first, rows.block.rows, l_out);
@@ -55,7 +57,7 @@ class Resident final : public CpuExecutable {
             merge(total, g_.kernels->row_moments(row + at, std::min(kStatisticsBlock, l_out - at)));
           }
         }
-        norms[n * p.groups + group] = GroupNorm::from(total, p.eps);
+        norms[group] = GroupNorm::from(total, p.eps);
         done = group;
       }
     }
@@ -87,7 +89,7 @@ Answer consider_resident(const PlanRequest& r) {
     return Refusal{"only " + std::to_string(fit * unit * g.halves) + " channels fit the cache, too few to share the packed inputs"};
   }
   const int64_t blocks = ceil_div(units, fit);
-  return std::make_unique<Resident>(r, kernels, ceil_div(units, blocks) * unit);
+  return accept_if_it_fits(std::make_unique<Resident>(r, kernels, ceil_div(units, blocks) * unit));
 }
 
 }  // namespace convnorm::cpu

@@ -347,7 +347,7 @@ inline void film(float* row, int64_t count, float scale, float shift) {
   map_row(row, row, count, Film{SimdMath::set(scale), SimdMath::set(shift)});
 }
 
-// to[i] = f(a[i], b[i])
+// a[i] = f(a[i], b[i])
 template <class F>
 CONVNORM_INLINE void combine_rows(float* a, const float* b, int64_t count, const F& f) {
   const F32 d;

@@ -53,9 +53,10 @@ void Run::pre(int64_t o, float* row, int64_t count) const {
   g.kernels->pointwise(row, count, op, slope);
 }
 
-Finisher::Finisher(const Run& run, const GroupNorm* norms, bool stream, float* scratch)
+Finisher::Finisher(const Run& run, const GroupNorm* norms, int64_t first_sample, bool stream, float* scratch)
     : run_(run),
       norms_(norms),
+      first_sample_(first_sample),
       stream_(stream),
       row_(scratch),
       partner_row_(scratch + kStatisticsBlock),
@@ -71,7 +72,7 @@ void Finisher::transform(int64_t n, int64_t o, int64_t begin, int64_t count, con
   const Parameters& q = run_.parameters;
   NormRow norm = {.z = z, .out = out, .count = count, .mean_high = 0, .mean_low = 0, .scale = 1, .shift = 0, .normalise = false};
   if (has_norm(p)) {
-    const GroupNorm& group = norms_[n * p.groups + o / run_.g.sizes.o_per_norm_group];
+    const GroupNorm& group = norms_[(n - first_sample_) * p.groups + o / run_.g.sizes.o_per_norm_group];
     norm.mean_high = group.mean_high;
     norm.mean_low = group.mean_low;
     norm.scale = static_cast<float>(group.rstd * (q.gamma ? q.gamma[o] : 1.0f));
@@ -178,15 +179,14 @@ void Finisher::zero_tail(int64_t n, int64_t c, int64_t rows, int64_t begin) cons
   }
 }
 
-void merge_groups(const Run& run, const Moments* partial, int64_t partial_blocks, int64_t n, int64_t group, GroupNorm* norms) {
-  const Problem& p = run.g.problem;
+GroupNorm merge_group(const Run& run, const Moments* partial, int64_t partial_blocks, int64_t n, int64_t group) {
   const int64_t channels = run.g.sizes.o_per_norm_group;
   Moments total;
   for (int64_t o = group * channels; o < (group + 1) * channels; ++o) {
-    const Moments* row = partial + (n * p.o + o) * partial_blocks;
+    const Moments* row = partial + o * partial_blocks;
     for (int64_t b = 0; b < ceil_div(run.l_out(n), kStatisticsBlock); ++b) merge(total, row[b]);
   }
-  norms[n * p.groups + group] = GroupNorm::from(total, p.eps);
+  return GroupNorm::from(total, run.g.problem.eps);
 }
 
 bool store_past_caches(const Geometry& g) {

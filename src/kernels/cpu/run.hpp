@@ -70,8 +70,8 @@ class Finisher {
  public:
   static constexpr int64_t kScratchFloats = 3 * kStatisticsBlock;
 
-  // `stream`: store past the caches.
-  Finisher(const Run& run, const GroupNorm* norms, bool stream, float* scratch);
+  // `norms`: (samples from first_sample on, G). `stream`: store past the caches.
+  Finisher(const Run& run, const GroupNorm* norms, int64_t first_sample, bool stream, float* scratch);
 
   // Outputs [begin, begin + count) of channel c of y, from z of channel c and, with a glu, of its partner.
   void operator()(int64_t n, int64_t c, int64_t begin, int64_t count, const float* z, const float* partner) const;
@@ -86,7 +86,8 @@ class Finisher {
   void apply(int first, int last, int64_t n, int64_t o, int64_t begin, int64_t count, float* row) const;
 
   const Run& run_;
-  const GroupNorm* norms_;  // (N, G)
+  const GroupNorm* norms_;
+  int64_t first_sample_;
   bool stream_;
   bool direct_;             // y's rows are fp32 and contiguous: work in place
   int glu_;                 // index of the glu among the post ops; their count without one
@@ -95,8 +96,8 @@ class Finisher {
   float* other_;
 };
 
-// (N, C_out, blocks) partial moments -> (N, G).
-void merge_groups(const Run& run, const Moments* partial, int64_t partial_blocks, int64_t n, int64_t group, GroupNorm* norms);
+// Merges the partial moments (C_out, blocks) of sample n into the norm of one group.
+GroupNorm merge_group(const Run& run, const Moments* partial, int64_t partial_blocks, int64_t n, int64_t group);
 
 // Runs worker(w, next) on at most `threads` workers; next() deals the tasks [0, tasks) and -1 when they are used up.
 template <class Worker>

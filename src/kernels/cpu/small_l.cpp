@@ -42,6 +42,7 @@ class SmallL final : public CpuExecutable {
   int64_t inputs_floats() const { return g_.problem.n * g_.chunks() * inputs_row(); }
   int64_t tile_floats() const { return kMostSamples * g_.sizes.l_out * lanes_; }
 
+  int64_t samples_held() const override { return g_.problem.n; }
   int64_t store_floats() const override { return z_floats() + inputs_floats(); }
   int64_t worker_floats() const override { return std::max({g_.line, tile_floats(), Finisher::kScratchFloats}); }
 
@@ -95,7 +96,7 @@ class SmallL final : public CpuExecutable {
     // A few channels a task: there may be a single sample.
     const int64_t together = std::min<int64_t>(16, g_.half), sets = ceil_div(g_.half, together);
     deal(parallel, threads_, p.n * sets, [&](int w, const auto& next) {
-      const Finisher finish(run, memory.norms, false, memory.worker(w));
+      const Finisher finish(run, memory.norms, 0, false, memory.worker(w));
       for (int64_t i = next(); i >= 0; i = next()) {
         const int64_t n = i / sets, c = i % sets * together, rows = std::min(together, g_.half - c), l_out = run.l_out(n);
         const float* row = z + (n * p.o + c) * z_row();
@@ -174,7 +175,7 @@ Answer consider_small_l(const PlanRequest& r) {
     return Refusal{std::to_string(bytes >> 20) + " MiB of inputs and sums leave the caches (limit " +
                    std::to_string(kMostStoreBytes >> 20) + " MiB)"};
   }
-  return executable;
+  return accept_if_it_fits(std::move(executable));
 }
 
 }  // namespace convnorm::cpu

@@ -11,8 +11,9 @@ namespace {
 constexpr int64_t kZRow = kStatisticsBlock + 16;
 constexpr int64_t kMostRows = 128;
 constexpr int64_t kFinishSegment = 8 * kStatisticsBlock;
-// The workspace may exceed y by 64 MiB; the rest is for the workers.
-constexpr int64_t kStoreAllowance = int64_t{40} << 20;
+// Of the workspace's allowance; the rest is for partial moments and workers.
+constexpr int64_t kStoreAllowance = kWorkspaceAllowance * 5 / 8;
+constexpr int64_t kTasksForAnEvenLoad = 64;
 
 struct Domains {
   bool in_y;             // z is kept in y
@@ -20,7 +21,7 @@ struct Domains {
   int64_t units_at_once; // units whose z is kept at the same time
   int64_t samples_at_once;
 
-  Domains(const Problem& p, const Sizes& s, int threads) {
+  Domains(const Problem& p, const Sizes& s) {
     const bool glu = has_post(p, CONVNORM_GLU);
     const int64_t halves = glu ? 2 : 1, half = p.o / halves;
     in_y = p.dtype == CONVNORM_F32 && p.layout == CONVNORM_NCL && !glu;
@@ -30,7 +31,7 @@ struct Domains {
     fits = unit_bytes <= limit;
     units_at_once = std::clamp<int64_t>(limit / unit_bytes, 1, units);
     const int64_t tasks = std::max<int64_t>(1, ceil_div(half, kMostRows) * ceil_div(s.l_out, kStatisticsBlock));
-    samples_at_once = std::max<int64_t>(1, ceil_div(4 * threads, tasks));
+    samples_at_once = std::max<int64_t>(1, ceil_div(kTasksForAnEvenLoad, tasks));
     if (units_at_once < units) samples_at_once = 1;
     samples_at_once = std::clamp<int64_t>(std::min(samples_at_once, limit / (units_at_once * unit_bytes)), 1, std::max<int64_t>(1, p.n));
   }
@@ -60,6 +61,7 @@ class Split final : public CpuExecutable {
   int64_t worker_floats() const override {
     return Convolver::scratch_floats(g_) + g_.block_rows * kZRow + Finisher::kScratchFloats;
   }
+  int64_t samples_held() const override { return domains_.samples_at_once; }
   bool merges_across_tasks() const override { return true; }
   int64_t store_floats() const override {
     if (domains_.in_y) return 0;
@@ -108,7 +110,7 @@ class Split final : public CpuExecutable {
           const int64_t o = block.first + r;
           float* row = z + r * kZRow;
           run.pre(o, row, end - begin);
-          memory.partial[(n * g_.problem.o + o) * strips + strip] = g_.kernels->row_moments(row, end - begin);
+          memory.partial[((n - range.n0) * g_.problem.o + o) * strips + strip] = g_.kernels->row_moments(row, end - begin);
           g_.kernels->to_float(row, CONVNORM_F32, z_row(run, memory, range, n, o) + begin, end - begin);
         }
       }
@@ -124,7 +126,9 @@ class Split final : public CpuExecutable {
     deal(parallel, threads_, (range.n1 - range.n0) * sets * per_set, [&](int, const auto& next) {
       for (int64_t i = next(); i >= 0; i = next()) {
         const int64_t h = i / per_set % sets, group = (range.first + h * g_.half) / channels + i % per_set;
-        merge_groups(run, memory.partial, partial_blocks(), range.n0 + i / (sets * per_set), group, memory.norms);
+        const int64_t sample = i / (sets * per_set);
+        const Moments* partial = memory.partial + sample * g_.problem.o * partial_blocks();
+        memory.norms[sample * groups + group] = merge_group(run, partial, partial_blocks(), range.n0 + sample, group);
       }
     });
   }
@@ -135,7 +139,7 @@ class Split final : public CpuExecutable {
     const int64_t together = g_.problem.layout == CONVNORM_NLC ? 64 : 1;
     const int64_t sets = ceil_div(range.last - range.first, together);
     deal(parallel, threads_, (range.n1 - range.n0) * sets * segments, [&](int w, const auto& next) {
-      const Finisher finish(run, memory.norms, false, memory.worker(w));
+      const Finisher finish(run, memory.norms, range.n0, false, memory.worker(w));
       for (int64_t i = next(); i >= 0; i = next()) {
         const int64_t n = range.n0 + i / (sets * segments), segment = i % segments;
         const int64_t c = range.first + i / segments % sets * together, rows = std::min(together, range.last - c);
@@ -156,7 +160,7 @@ class Split final : public CpuExecutable {
 Answer consider_split(const PlanRequest& r) {
   const Problem& p = r.problem;
   if (!has_norm(p)) return Refusal{"g=0: without a norm nothing has to be kept"};
-  const Domains domains(p, r.sizes, r.threads);
+  const Domains domains(p, r.sizes);
   if (!domains.fits) return Refusal{"keeping one norm group in fp32 would take a workspace larger than y plus 64 MiB"};
   const int64_t held = domains.units_at_once * domains.unit, half = p.o / (has_post(p, CONVNORM_GLU) ? 2 : 1);
   // Blocks must not straddle two ranges of channels that are kept at different times.
@@ -164,7 +168,7 @@ Answer consider_split(const PlanRequest& r) {
   if (held < half) {
     while (held % rows != 0) --rows;
   }
-  return std::make_unique<Split>(r, *find_kernels(r.target), domains, rows);
+  return accept_if_it_fits(std::make_unique<Split>(r, *find_kernels(r.target), domains, rows));
 }
 
 }  // namespace convnorm::cpu

@@ -13,18 +13,25 @@ class Streaming : public CpuExecutable {
   Accounting accounting() const override;
 
  protected:
+  // Samples [begin, end); what is kept for sample n stands at n - first_held.
+  struct Wave {
+    int64_t first_held, begin, end;
+  };
+
   int64_t worker_floats() const override;
+  int64_t samples_held() const override;
   bool merges_across_tasks() const override { return has_norm(g_.problem); }
   void execute(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel) const override;
 
-  // Fills memory.partial for the samples [n0, n1).
-  virtual void measure(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel, int64_t n0,
-                       int64_t n1) const {
-    pass<true>(run, memory, packed, parallel, n0, n1);
+  // Fills memory.partial.
+  virtual void measure(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel,
+                       const Wave& wave) const {
+    pass<true>(run, memory, packed, parallel, wave);
   }
 
   template <bool kStatistics>
-  void pass(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel, int64_t n0, int64_t n1) const;
+  void pass(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel,
+            const Wave& wave) const;
 
  private:
   // With one conv group all blocks of a strip share its packed inputs and form one task. With several, each block reads
@@ -33,8 +40,8 @@ class Streaming : public CpuExecutable {
   int64_t strips_per_task() const { return g_.problem.conv_groups == 1 ? 1 : 16; }
 
   template <bool kStatistics>
-  void one(const Run& run, const Memory& memory, Convolver& conv, const Finisher& finish, int64_t n, const HeldRows& rows,
-           int64_t strip, float* z) const;
+  void one(const Run& run, const Memory& memory, Convolver& conv, const Finisher& finish, const Wave& wave, int64_t n,
+           const HeldRows& rows, int64_t strip, float* z) const;
 };
 
 inline constexpr int64_t kStreamingRows = 48;

@@ -2,6 +2,11 @@
 // fails, a timing is refused), 2 for bad input.
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
 #include "cli/interrupt.hpp"
 #include "cli/options.hpp"
 #include "cli/verbs.hpp"
@@ -42,8 +47,16 @@ int main(int argc, char** argv) {
   using namespace convnorm::cli;
   install_interrupt_handler();
   int status = kMet;
-  const std::string failure = failure_of([&] { status = run_program(argc, argv); });
+  std::string failure = failure_of([&] { status = run_program(argc, argv); });
+  // What was printed is part of the result: losing it on a full disk or a closed stream is no success.
+  if (failure.empty() && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+    failure = fmt::format("standard output cannot be written ({})", std::strerror(errno));
+  }
   if (failure.empty()) return status;
-  print_error(failure);
+  try {
+    print_error(failure);
+  } catch (const std::exception&) {
+    // Standard error is gone as well: the exit status is all that is left to say it.
+  }
   return kBadInput;
 }

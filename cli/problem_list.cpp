@@ -31,6 +31,7 @@ bool read_row(std::istream& file, std::string& row) {
   row.clear();
   for (int c; (c = file.get()) != std::char_traits<char>::eof();) {
     if (c == '\n') return true;
+    if (c == '\0') throw BadInput("the row holds a zero byte; a problem list is plain text");
     if (row.size() == kLongestRow) throw BadInput(fmt::format("the row is longer than {} bytes", kLongestRow));
     row.push_back(static_cast<char>(c));
   }

@@ -134,6 +134,7 @@ void add_bench(CLI::App& app, ExitStatus& status) {
   flags->plan.add_to(verb);
   verb.add_option("--min-time", flags->min_time, "seconds of timed work for each problem")
       ->check(CLI::Range(0.001, 3600.0))
+      ->check([](const std::string& text) { return text.find("nan") == std::string::npos ? "" : "nan is no time"; })
       ->capture_default_str();
   verb.add_flag("--hot", flags->hot, "keep the buffers in the caches instead of rotating them");
   verb.add_flag("--unfused", flags->unfused, "time convolution and norm as two passes too, and print the ratio");

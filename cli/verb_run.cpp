@@ -112,7 +112,25 @@ void print_run(const Json& record, bool json) {
              record["path"].get<std::string>(), record["target"].get<std::string>());
 }
 
+// Two names of one existing file, or one name twice.
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  return !a.empty() && !b.empty() && (a == b || fs::equivalent(a, b, ignored));
+}
+
+void refuse_to_overwrite(const RunFlags& flags) {
+  const std::pair<const char*, fs::path> others[] = {
+      {"--input", flags.input}, {"--tensors", flags.tensors}, {"--save-tensors", flags.save_tensors}};
+  for (const auto& [flag, path] : others) {
+    if (fs::exists(flags.output) && !fs::is_regular_file(flags.output) && !fs::is_directory(flags.output)) continue;
+    if (!same_file(flags.output, path)) continue;
+    throw BadInput(fmt::format("--output {} is {} too and would overwrite it; give y a name of its own",
+                               printable(flags.output), flag));
+  }
+}
+
 ExitStatus run(const RunFlags& flags) {
+  refuse_to_overwrite(flags);
   Runner runner(flags);
   if (flags.input.empty() || !fs::is_directory(flags.input)) {
     print_run(runner.run(flags.input, flags.output), flags.json);

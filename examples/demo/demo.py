@@ -14,6 +14,7 @@ import json
 import math
 import shlex
 import struct
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -107,7 +108,8 @@ def call(program, *arguments, statuses=(0,)):
     """Prints the command, runs it and returns what it printed."""
     print("$", shlex.join(["convnorm", *arguments]), flush=True)
     try:
-        done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={"OMP_WAIT_POLICY": "passive", **os.environ})  # kind to whatever else runs
     except OSError as error:
         raise Refusal(f"{program} cannot be run ({error.strerror}); build it with `make cli`") from None
     if done.returncode not in statuses:

@@ -1,6 +1,7 @@
 // The rules of a problem, each stated once.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <initializer_list>
 #include <numeric>
 #include <utility>
@@ -130,8 +131,8 @@ void check_post(const Problem& p) {
     if (info.kind != OpKind::pointwise && std::any_of(p.post, p.post + i, same)) {
       invalid("post holds {} twice, but there is one tensor for it at most; leave one out", info.name);
     }
-    if (info.takes_param() && !std::isfinite(stage.param)) {
-      invalid("{}({}) in post needs a finite parameter", info.name, stage.param);
+    if (info.takes_param() && !(std::abs(stage.param) <= std::numeric_limits<float>::max())) {
+      invalid("{}({}) in post needs a finite parameter that fp32 can hold", info.name, stage.param);
     }
     if (stage.op == CONVNORM_GLU) {
       if (p.o % 2 != 0) invalid("glu in post halves the channels, but o={} is odd; use an even o", p.o);

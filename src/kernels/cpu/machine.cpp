@@ -28,17 +28,19 @@ convnorm_machine measure(int threads, const std::string& target) {
   const Parallel parallel(default_parallel_for, &threads);
   convnorm_machine machine = {.fma_gflops = 0, .bandwidth_gbps = 0, .threads = threads};
 
-  // The best of many short rounds: the peak is what the machine can do, not what it did while others ran.
-  constexpr int64_t kRounds = 100'000;
-  for (int round = 0; round < 100; ++round) {
-    std::vector<double> operations(static_cast<size_t>(threads));
-    const double time = seconds([&] {
-      parallel(threads, [&](int i) { operations[static_cast<size_t>(i)] = kernels->fma_chains(kRounds); });
-    });
-    double total = 0;
-    for (const double o : operations) total += o;
-    machine.fma_gflops = std::max(machine.fma_gflops, total / time / 1e9);
-  }
+  // The best of many short rounds of each worker, timed by itself while the others work: the peak is what the machine can
+  // do, not what it did while it was busy with something else or waited at a barrier.
+  constexpr int64_t kRounds = 50'000;
+  constexpr int kRepeats = 100;
+  std::vector<double> best(static_cast<size_t>(threads));
+  parallel(threads, [&](int i) {
+    for (int round = 0; round < kRepeats; ++round) {
+      double operations = 0;
+      const double time = seconds([&] { operations = kernels->fma_chains(kRounds); });
+      best[static_cast<size_t>(i)] = std::max(best[static_cast<size_t>(i)], operations / time / 1e9);
+    }
+  });
+  for (const double each : best) machine.fma_gflops += each;
 
   // Beyond the last-level cache, but bounded.
   const int64_t floats = std::clamp<int64_t>(cache_bytes(3), 16 << 20, 64 << 20) / 4;

@@ -186,6 +186,8 @@ inline Moments moments_in_double(const float* row, int64_t count) {
 }
 
 // Mean first, then the centred squares. The deviations are summed as well, which takes out the rounding of the mean.
+inline constexpr double kSmallestSquares = 1e-30;
+
 inline Moments row_moments(const float* row, int64_t count) {
   if (count <= 0) return {};
   const F32 d;
@@ -228,7 +230,8 @@ inline Moments row_moments(const float* row, int64_t count) {
   q1 = hn::MulAdd(a, a, q1);
   const double deviation = hn::GetLane(hn::SumOfLanes(d, hn::Add(d0, d1)));
   const double squares = hn::GetLane(hn::SumOfLanes(d, hn::Add(q0, q1)));
-  if (!std::isfinite(squares) || !std::isfinite(mean)) return moments_in_double(row, count);
+  // fp32 squares may have overflowed or vanished; the second only matters to an eps as small.
+  if (!std::isfinite(squares) || !std::isfinite(mean) || squares < kSmallestSquares) return moments_in_double(row, count);
   const double shift = deviation / static_cast<double>(count);
   const double m2 = squares - deviation * shift;
   return {static_cast<double>(count), static_cast<double>(mean) + shift, m2 > 0 ? m2 : 0.0};

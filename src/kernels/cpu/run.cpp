@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace convnorm::cpu {
 
@@ -75,7 +76,10 @@ void Finisher::transform(int64_t n, int64_t o, int64_t begin, int64_t count, con
     const GroupNorm& group = norms_[(n - first_sample_) * p.groups + o / run_.g.sizes.o_per_norm_group];
     norm.mean_high = group.mean_high;
     norm.mean_low = group.mean_low;
-    norm.scale = static_cast<float>(group.rstd * (q.gamma ? q.gamma[o] : 1.0f));
+    // A tiny eps and no spread make rstd larger than fp32 holds; infinity times a deviation of 0 would be NaN.
+    const double scale = group.rstd * (q.gamma ? static_cast<double>(q.gamma[o]) : 1.0);
+    constexpr double kLargest = std::numeric_limits<float>::max();
+    norm.scale = static_cast<float>(std::isnan(scale) ? scale : std::clamp(scale, -kLargest, kLargest));
     norm.shift = q.beta ? q.beta[o] : 0.0f;
     norm.normalise = true;
   }

@@ -1,8 +1,8 @@
 // The rules of a problem, each stated once.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <initializer_list>
+#include <limits>
 #include <numeric>
 #include <utility>
 

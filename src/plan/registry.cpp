@@ -12,8 +12,8 @@ constexpr const char* kFixedOrder =
 constexpr Implementation kCpu[] = {
     {"small_l", "few positions and wide channels: output channels are the vector dimension", kFixedOrder, true,
      cpu::consider_small_l},
-    {"moments", "statistics follow from second moments of the inputs, then one pass computes and stores", kFixedOrder, true,
-     cpu::consider_moments},
+    {"moments", "statistics follow from second moments of the inputs, then one pass computes and stores", kFixedOrder,
+     true, cpu::consider_moments},
     {"resident", "whole groups stay in the second-level cache from the convolution to the store", kFixedOrder, true,
      cpu::consider_resident},
     {"streaming", "the convolution is computed twice, first for the statistics, and nothing is stored in between",

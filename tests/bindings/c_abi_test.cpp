@@ -116,8 +116,11 @@ TEST_F(Execute, NamesATensorThatTheProblemDoesNotHave) {
 TEST_F(Execute, RefusesOverlaps) {
   tensors.y = x.data() + 1;
   expect_refused(CONVNORM_INVALID_ARGUMENT, {"y overlaps x"});
-  tensors.y = parameters.data();
+  // Room for all of y, so that it reaches into nothing else.
+  std::vector<float> room(y.size() + 64);
+  tensors.bias = tensors.y = room.data();
   expect_refused(CONVNORM_INVALID_ARGUMENT, {"y overlaps bias"});
+  tensors.bias = parameters.data();
   tensors.y = workspace.data();
   expect_refused(CONVNORM_INVALID_ARGUMENT, {"y overlaps"});
 }

@@ -9,12 +9,13 @@ namespace {
 
 TEST(Limits, OneElementPerGroupGivesBetaForAnyEps) {
   const Inputs in = make_inputs("n=1,c=2,l=1,o=4,k=1,g=4,eps=1e-80");
-  EXPECT_EQ(on_every_path(in, [&](const Outcome& o) -> std::string {
-              for (size_t i = 0; i < o.y.size(); ++i) {
-                if (static_cast<float>(o.y[i]) != in.beta[i]) return "not beta";
-              }
-              return "";
-            }),
+  EXPECT_EQ(on_every_path(in,
+                          [&](const Outcome& o) -> std::string {
+                            for (size_t i = 0; i < o.y.size(); ++i) {
+                              if (static_cast<float>(o.y[i]) != in.beta[i]) return "not beta";
+                            }
+                            return "";
+                          }),
             "");
 }
 
@@ -32,7 +33,8 @@ TEST(Limits, WorkspaceIsAtMostYAnd64MiB) {
   for (const char* line :
        {"n=10000,c=8,l=1,o=16384,k=1,g=1", "n=4096,c=64,l=1,o=16384,k=1,g=1", "n=1000000,c=8,l=1,o=8,k=1,g=8",
         "n=16,c=128,l=1024,o=256,k=3,p=1,g=32", "n=8,c=1,l=160000,o=512,k=10,s=5,g=512,post=gelu",
-        "n=1,c=64,l=2000000,o=64,k=7,p=3,g=8,bias=1,post=silu,dtype=bf16", "n=1,c=64,l=2000000,o=64,k=7,p=3,g=1,post=glu"}) {
+        "n=1,c=64,l=2000000,o=64,k=7,p=3,g=8,bias=1,post=silu,dtype=bf16",
+        "n=1,c=64,l=2000000,o=64,k=7,p=3,g=1,post=glu"}) {
     const Problem problem = parse_problem(line);
     const Sizes sizes(problem);
     for (const std::string& path : paths()) {
@@ -45,7 +47,8 @@ TEST(Limits, WorkspaceIsAtMostYAnd64MiB) {
         convnorm_plan* plan = nullptr;
         if (convnorm_plan_create(&problem, &options, &plan) != CONVNORM_OK) continue;
         const int64_t limit = sizes.y_elements * element_size(problem.dtype) + (int64_t{64} << 20) + 64;
-        EXPECT_LE(static_cast<int64_t>(convnorm_plan_workspace_size(plan)), limit) << line << " " << path << " " << threads;
+        EXPECT_LE(static_cast<int64_t>(convnorm_plan_workspace_size(plan)), limit)
+            << line << " " << path << " " << threads;
         convnorm_plan_destroy(plan);
       }
     }

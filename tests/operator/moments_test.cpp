@@ -49,8 +49,9 @@ TEST(Moments, AreThePlanOfRawAudio) {
 TEST(Moments, EveryFillAndOption) {
   for (const Fill fill : kFills) {
     for (const char* line :
-         {kRawAudio, "n=2,c=2,l=1300,o=64,k=7,p=3,g=4,pad=reflect,lengths=1,post=glu", "n=3,c=1,l=700,o=24,k=5,d=3,p=7:2,g=1",
-          "n=2,c=4,l=600,o=96,k=3,cg=2,g=6,layout=nlc,post=film+silu", "n=1,c=1,l=515,o=16,k=4,s=2,g=16,dtype=bf16"}) {
+         {kRawAudio, "n=2,c=2,l=1300,o=64,k=7,p=3,g=4,pad=reflect,lengths=1,post=glu",
+          "n=3,c=1,l=700,o=24,k=5,d=3,p=7:2,g=1", "n=2,c=4,l=600,o=96,k=3,cg=2,g=6,layout=nlc,post=film+silu",
+          "n=1,c=1,l=515,o=16,k=4,s=2,g=16,dtype=bf16"}) {
       SCOPED_TRACE(std::string(line) + " " + fill_name(fill));
       expect_right(make_inputs(line, fill));
     }

@@ -47,9 +47,9 @@ TEST(Plan, RefusesAForcedPathWithItsReason) {
 }
 
 TEST(Plan, ListsTheNamesItKnows) {
-  EXPECT_THAT(
-      failure({.path = "fastest"}, CONVNORM_INVALID_ARGUMENT),
-      AllOf(HasSubstr("\"fastest\""), HasSubstr("small_l, moments, resident, streaming, split"), HasSubstr(", reference")));
+  EXPECT_THAT(failure({.path = "fastest"}, CONVNORM_INVALID_ARGUMENT),
+              AllOf(HasSubstr("\"fastest\""), HasSubstr("small_l, moments, resident, streaming, split"),
+                    HasSubstr(", reference")));
   EXPECT_THAT(failure({.target = "AVX9"}, CONVNORM_INVALID_ARGUMENT), AllOf(HasSubstr("AVX9"), HasSubstr("scalar")));
 }
 

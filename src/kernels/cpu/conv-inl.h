@@ -3,8 +3,8 @@
 // A tile holds M x V vectors of accumulators. Each step (one input channel, one tap) loads V vectors and M broadcast
 // scalars and does M*V fused multiply-adds. With L as the vector dimension the vectors come from x and the scalars from
 // w; with output channels as the vector dimension it is the other way round. 6 x 2 keeps 12 independent sums in flight
-// (two multiply-add units, latency 4) and leaves registers for the operands on 16-register machines: gcc 12 and clang 14
-// both compile it without spills, where the larger 4 x 3 makes gcc spill.
+// (two multiply-add units, latency 4) and leaves registers for the operands on 16-register machines: gcc 12 and clang
+// 14 both compile it without spills, where the larger 4 x 3 makes gcc spill.
 #if defined(CONVNORM_CONV_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVNORM_CONV_INL_H_
 #undef CONVNORM_CONV_INL_H_
@@ -105,8 +105,8 @@ void conv_rows(const RowConv& c) {
     int64_t row = 0;
     for (int64_t tile = 0; row < c.rows; ++tile) {
       const int64_t height = tile_height(c.rows, kMostRows, tile);
-      kTiles[static_cast<size_t>(height - 1)](c, c.w + row * c.steps + c.steps_before * height, c.x + p * panel, c.z + row * c.z_row + p * panel,
-                         c.bias ? c.bias + row : nullptr);
+      kTiles[static_cast<size_t>(height - 1)](c, c.w + row * c.steps + c.steps_before * height, c.x + p * panel,
+                                              c.z + row * c.z_row + p * panel, c.bias ? c.bias + row : nullptr);
       row += height;
     }
   }
@@ -161,9 +161,12 @@ void conv_channels_of(const ChannelConv& c) {
 
 inline void conv_channels(const ChannelConv& c) {
   switch (c.w_dtype) {
-    case CONVNORM_F32: return conv_channels_of<float>(c);
-    case CONVNORM_F16: return conv_channels_of<hwy::float16_t>(c);
-    case CONVNORM_BF16: return conv_channels_of<hwy::bfloat16_t>(c);
+    case CONVNORM_F32:
+      return conv_channels_of<float>(c);
+    case CONVNORM_F16:
+      return conv_channels_of<hwy::float16_t>(c);
+    case CONVNORM_BF16:
+      return conv_channels_of<hwy::bfloat16_t>(c);
   }
 }
 

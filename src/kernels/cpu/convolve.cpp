@@ -8,8 +8,8 @@ namespace convnorm::cpu {
 
 namespace {
 
-// Rows ahead of the one that is being packed. A strip touches a few cache lines of every row and then jumps to the next,
-// which the hardware's own prefetch does not follow.
+// Rows ahead of the one that is being packed. A strip touches a few cache lines of every row and then jumps to the
+// next, which the hardware's own prefetch does not follow.
 constexpr int64_t kPrefetchRows = 4;
 constexpr int64_t kMostPrefetch = 1024;  // inputs of a row; longer ones the hardware follows
 
@@ -83,7 +83,8 @@ Convolver::Inputs Convolver::pack(int64_t n, int64_t length, int64_t conv_group,
   return {inputs_, g_.x_row};
 }
 
-void Convolver::operator()(int64_t n, int64_t length, Block block, int64_t begin, int64_t end, float* z, int64_t z_row) {
+void Convolver::operator()(int64_t n, int64_t length, Block block, int64_t begin, int64_t end, float* z,
+                           int64_t z_row) {
   const auto conv = g_.narrow ? g_.kernels->conv_narrow : g_.kernels->conv_wide;
   const int64_t last = block.first + block.rows;
   for (int64_t strip = begin; strip < end; strip += g_.strip) {

@@ -10,7 +10,12 @@ class Convolver {
   static int64_t scratch_floats(const Geometry& g) { return round_up(g.channel_chunk * g.x_row + g.line, 16); }
 
   Convolver(const Geometry& geometry, const void* x, const float* packed, const float* bias, float* scratch)
-      : g_(geometry), x_(x), packed_(packed), bias_(bias), inputs_(scratch), line_(scratch + g_.channel_chunk * g_.x_row) {}
+      : g_(geometry),
+        x_(x),
+        packed_(packed),
+        bias_(bias),
+        inputs_(scratch),
+        line_(scratch + g_.channel_chunk * g_.x_row) {}
 
   // z[r * z_row + q - begin] for the rows of the block and the outputs [begin, end) of sample n with `length` valid
   // inputs. Rows are written to a whole number of panels.
@@ -21,8 +26,8 @@ class Convolver {
     const float* x;
     int64_t x_row;
   };
-  // What a chunk needs for `panels` panels of outputs from `begin` on: packed, unless it is there already or can be read
-  // where it is.
+  // What a chunk needs for `panels` panels of outputs from `begin` on: packed, unless it is there already or can be
+  // read where it is.
   Inputs pack(int64_t n, int64_t length, int64_t conv_group, int64_t chunk, int64_t begin, int64_t panels);
 
   const Geometry& g_;

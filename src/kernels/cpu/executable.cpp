@@ -44,7 +44,8 @@ std::optional<Refusal> CpuExecutable::fit_workspace() {
   return std::nullopt;
 }
 
-void CpuExecutable::run(const convnorm_tensors& tensors, const void* packed, void* workspace, const Parallel& parallel) const {
+void CpuExecutable::run(const convnorm_tensors& tensors, const void* packed, void* workspace,
+                        const Parallel& parallel) const {
   Arena arena(workspace);
   const Memory memory = layout(arena, &tensors);
   execute(Run{g_, tensors, memory.parameters}, memory, packed, parallel);
@@ -52,10 +53,11 @@ void CpuExecutable::run(const convnorm_tensors& tensors, const void* packed, voi
 
 std::vector<std::pair<std::string, std::string>> CpuExecutable::config() const {
   const Kernels& k = *g_.kernels;
-  return {{"tile", std::to_string(g_.narrow ? 1 : k.wide_rows) + " channels x " + std::to_string(g_.panel) + " positions"},
-          {"block", std::to_string(g_.block_rows * g_.halves) + " channels"},
-          {"strip", std::to_string(g_.strip) + " positions"},
-          {"chunk", std::to_string(g_.channel_chunk) + " input channels x " + std::to_string(g_.tap_chunk) + " taps"}};
+  return {
+      {"tile", std::to_string(g_.narrow ? 1 : k.wide_rows) + " channels x " + std::to_string(g_.panel) + " positions"},
+      {"block", std::to_string(g_.block_rows * g_.halves) + " channels"},
+      {"strip", std::to_string(g_.strip) + " positions"},
+      {"chunk", std::to_string(g_.channel_chunk) + " input channels x " + std::to_string(g_.tap_chunk) + " taps"}};
 }
 
 Accounting CpuExecutable::accounting() const {
@@ -66,8 +68,8 @@ Accounting CpuExecutable::accounting() const {
   return a;
 }
 
-void convolve_block(Convolver& conv, const Run& run, int64_t n, const HeldRows& rows, int64_t begin, int64_t end, float* z,
-                    int64_t z_row) {
+void convolve_block(Convolver& conv, const Run& run, int64_t n, const HeldRows& rows, int64_t begin, int64_t end,
+                    float* z, int64_t z_row) {
   for (int64_t h = 0; h < run.g.halves; ++h) {
     float* half = z + h * rows.block.rows * z_row;
     conv(n, run.length(n), {rows.channel(h), rows.block.rows}, begin, end, half, z_row);

@@ -27,7 +27,8 @@ class CpuExecutable : public Executable {
     layout(arena, nullptr);
     return arena.used();
   }
-  void run(const convnorm_tensors& tensors, const void* packed, void* workspace, const Parallel& parallel) const override;
+  void run(const convnorm_tensors& tensors, const void* packed, void* workspace,
+           const Parallel& parallel) const override;
   std::vector<std::pair<std::string, std::string>> config() const override;
   Accounting accounting() const override;
 
@@ -70,9 +71,7 @@ struct HeldRows {
   int64_t count() const { return g.halves * block.rows; }
   // First output channel of half h.
   int64_t channel(int64_t h) const { return block.first + h * g.half; }
-  int64_t row_of(int64_t o) const {
-    return o < g.half ? o - block.first : o - g.half - block.first + block.rows;
-  }
+  int64_t row_of(int64_t o) const { return o < g.half ? o - block.first : o - g.half - block.first + block.rows; }
 };
 
 // The executable, or why its workspace would be too large.
@@ -83,7 +82,7 @@ Answer accept_if_it_fits(std::unique_ptr<E> executable) {
 }
 
 // Convolution and pre op of a block, both halves, outputs [begin, end) of sample n.
-void convolve_block(Convolver& conv, const Run& run, int64_t n, const HeldRows& rows, int64_t begin, int64_t end, float* z,
-                    int64_t z_row);
+void convolve_block(Convolver& conv, const Run& run, int64_t n, const HeldRows& rows, int64_t begin, int64_t end,
+                    float* z, int64_t z_row);
 
 }  // namespace convnorm::cpu

@@ -13,14 +13,14 @@ namespace {
 constexpr int64_t kChunkBytes = 20 * 1024;
 constexpr int64_t kMostTaps = 256;
 constexpr int64_t kMostTapSpan = 4096;
-// Up to this stride the inputs of a strip are fetched as a contiguous line and dealt to phases; above it most of the line
-// would be thrown away.
+// Up to this stride the inputs of a strip are fetched as a contiguous line and dealt to phases; above it most of the
+// line would be thrown away.
 constexpr int64_t kMostLineStride = 8;
 // The inputs of one panel and chunk, halo included.
 constexpr int64_t kPanelBytes = 96 * 1024;
 
-// Packed inputs of a strip share the second-level cache with z. Longer strips are fetched with longer reads; the bits do
-// not depend on their length. Measured on the default problem: 256 KiB of 2 MiB are 4% ahead of 96 KiB.
+// Packed inputs of a strip share the second-level cache with z. Longer strips are fetched with longer reads; the bits
+// do not depend on their length. Measured on the default problem: 256 KiB of 2 MiB are 4% ahead of 96 KiB.
 int64_t strip_bytes() { return std::clamp<int64_t>(cache_bytes(2) / 4, 64 * 1024, 256 * 1024); }
 
 }  // namespace

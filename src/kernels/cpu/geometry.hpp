@@ -38,13 +38,13 @@ struct Geometry {
   Sizes sizes;
   const Kernels* kernels;
 
-  bool narrow;       // one row at a time over wide panels, for conv groups of one or two output channels
-  int64_t panel;     // positions of a register tile
-  int64_t steps;     // C_in/conv_groups * K
+  bool narrow;    // one row at a time over wide panels, for conv groups of one or two output channels
+  int64_t panel;  // positions of a register tile
+  int64_t steps;  // C_in/conv_groups * K
   int64_t channel_chunk, tap_chunk;
-  int64_t strip;     // positions whose inputs are packed at once, a multiple of `panel`, at most kStatisticsBlock
-  int64_t halves;    // 2 with a glu, else 1
-  int64_t half;      // C_out / halves
+  int64_t strip;   // positions whose inputs are packed at once, a multiple of `panel`, at most kStatisticsBlock
+  int64_t halves;  // 2 with a glu, else 1
+  int64_t half;    // C_out / halves
   int64_t block_rows;
 
   // A packed row holds its inputs by phase, index modulo stride: phase f of channel c at c * x_row + f * phase_row.
@@ -52,10 +52,10 @@ struct Geometry {
   bool all_phases;                  // phases are 0 ... stride - 1
   std::vector<int64_t> tap_offset;  // of the taps of a chunk, relative to its first
   int64_t phase_row, x_row;
-  int64_t line;                     // inputs under a strip, contiguous; 0: phases are fetched one by one
+  int64_t line;  // inputs under a strip, contiguous; 0: phases are fetched one by one
 
-  // Rows of x that need neither padding nor conversion nor dealing to phases may be read where they are. With many input
-  // channels they are packed all the same: rows a power of two apart would share cache sets.
+  // Rows of x that need neither padding nor conversion nor dealing to phases may be read where they are. With many
+  // input channels they are packed all the same: rows a power of two apart would share cache sets.
   bool reads_in_place() const {
     return problem.dtype == CONVNORM_F32 && problem.layout == CONVNORM_NCL && problem.stride == 1 && channel_chunk <= 4;
   }

@@ -52,8 +52,8 @@ CONVNORM_INLINE hn::Vec<D> load_float(D d, const hwy::float16_t* p) {
   auto out = hn::Add(magnitude, bias);
   out = hn::IfThenElse(hn::Eq(exponent, exponent_mask), hn::Add(out, bias), out);
   const auto smallest = hn::Set(du, 113u << 23);
-  const auto subnormal = hn::BitCast(
-      du, hn::Sub(hn::BitCast(d, hn::Add(out, hn::Set(du, 1u << 23))), hn::BitCast(d, smallest)));
+  const auto subnormal =
+      hn::BitCast(du, hn::Sub(hn::BitCast(d, hn::Add(out, hn::Set(du, 1u << 23))), hn::BitCast(d, smallest)));
   out = hn::IfThenElse(hn::Eq(exponent, hn::Zero(du)), subnormal, out);
   return hn::BitCast(d, hn::Or(out, hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)))));
 #endif

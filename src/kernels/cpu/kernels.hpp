@@ -25,13 +25,13 @@ inline void merge(Moments& a, const Moments& b) {
   a.count = count;
 }
 
-// Part of one padded row of x as fp32: row[j] = x[first + j * every] of one channel, j in [0, count); outside [0, length)
-// the padding.
+// Part of one padded row of x as fp32: row[j] = x[first + j * every] of one channel, j in [0, count); outside [0,
+// length) the padding.
 struct FetchRow {
-  const void* x;      // element 0 of the channel's row
-  int64_t step;       // elements between neighbours along L: 1, or C_in for channels last
-  int64_t length;     // valid inputs
-  int64_t first;      // index of row[0], may be negative
+  const void* x;   // element 0 of the channel's row
+  int64_t step;    // elements between neighbours along L: 1, or C_in for channels last
+  int64_t length;  // valid inputs
+  int64_t first;   // index of row[0], may be negative
   int64_t every;
   int64_t count;
   int64_t reach_left, reach_right;  // pad_left, pad_right: beyond them nothing is read by a valid output
@@ -41,7 +41,7 @@ struct FetchRow {
 
 // A block of the convolution with L as the vector dimension: rows of w against a strip of packed x.
 struct RowConv {
-  const float* x;             // packed strip; row of channel c at x + c * x_row
+  const float* x;  // packed strip; row of channel c at x + c * x_row
   int64_t x_row;
   const int64_t* tap_offset;  // taps: where in a row the input of tap t begins
   int64_t channels, taps;     // of this chunk
@@ -52,20 +52,20 @@ struct RowConv {
   int64_t panels;             // strip length / panel width
   float* z;                   // row r at z + r * z_row
   int64_t z_row;
-  const float* bias;          // rows, or null; first chunk only
-  bool first;                 // start from the bias instead of from z
+  const float* bias;  // rows, or null; first chunk only
+  bool first;         // start from the bias instead of from z
 };
 
 // The same with output channels as the vector dimension, for few positions.
 struct ChannelConv {
-  const float* x;             // as above
+  const float* x;  // as above
   int64_t x_row;
   const int64_t* tap_offset;
   int64_t channels, taps;
-  const void* w;              // this chunk of one block of channel_block output channels: (channels, taps, block)
+  const void* w;  // this chunk of one block of channel_block output channels: (channels, taps, block)
   convnorm_dtype w_dtype;
   int64_t positions;
-  float* z;                   // position m at z + m * channel_block; added to
+  float* z;  // position m at z + m * channel_block; added to
 };
 
 // What follows the norm, for one segment of one row. Values are fp32.
@@ -89,11 +89,11 @@ inline constexpr int64_t kMostMomentColumns = 16;
 
 struct Kernels {
   const char* target;
-  int64_t lanes;         // floats in a vector
-  int64_t wide_panel;    // positions of a panel, up to wide_rows rows at a time
+  int64_t lanes;       // floats in a vector
+  int64_t wide_panel;  // positions of a panel, up to wide_rows rows at a time
   int64_t wide_rows;
-  int64_t narrow_panel;  // positions of a panel, one row at a time
-  int64_t channel_block; // output channels of a ChannelConv
+  int64_t narrow_panel;   // positions of a panel, one row at a time
+  int64_t channel_block;  // output channels of a ChannelConv
 
   void (*fetch_row)(const FetchRow&, float* row);
   // phase[j] = row[j * stride] for count values.
@@ -106,7 +106,8 @@ struct Kernels {
   Moments (*row_moments)(const float* row, int64_t count);
   // Of columns[i][0, count): means, and sums of products of deviations, upper triangle by rows. At most
   // kStatisticsBlock values of kMostMomentColumns columns.
-  void (*column_moments)(const float* const* columns, int64_t column_count, int64_t count, double* means, double* products);
+  void (*column_moments)(const float* const* columns, int64_t column_count, int64_t count, double* means,
+                         double* products);
   // Norm, then one pointwise operation (CONVNORM_NONE: none), in one pass.
   void (*norm_row)(const NormRow&, convnorm_op op, float param);
   void (*pointwise)(float* row, int64_t count, convnorm_op op, float param);

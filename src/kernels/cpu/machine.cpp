@@ -24,12 +24,13 @@ double seconds(const F& f) {
 
 convnorm_machine measure(int threads, const std::string& target) {
   const Kernels* kernels = find_kernels(target);
-  if (!kernels) throw Failure(CONVNORM_UNSUPPORTED, "target " + target + " is not available; convnorm info lists those that are");
+  if (!kernels)
+    throw Failure(CONVNORM_UNSUPPORTED, "target " + target + " is not available; convnorm info lists those that are");
   const Parallel parallel(default_parallel_for, &threads);
   convnorm_machine machine = {.fma_gflops = 0, .bandwidth_gbps = 0, .threads = threads};
 
-  // The best of many short rounds of each worker, timed by itself while the others work: the peak is what the machine can
-  // do, not what it did while it was busy with something else or waited at a barrier.
+  // The best of many short rounds of each worker, timed by itself while the others work: the peak is what the machine
+  // can do, not what it did while it was busy with something else or waited at a barrier.
   constexpr int64_t kRounds = 50'000;
   constexpr int kRepeats = 100;
   std::vector<double> best(static_cast<size_t>(threads));
@@ -53,7 +54,8 @@ convnorm_machine measure(int threads, const std::string& target) {
         hwy::FlushStream();
       });
     });
-    if (round > 0) machine.bandwidth_gbps = std::max(machine.bandwidth_gbps, 2.0 * static_cast<double>(floats) * 4 / time / 1e9);
+    if (round > 0)
+      machine.bandwidth_gbps = std::max(machine.bandwidth_gbps, 2.0 * static_cast<double>(floats) * 4 / time / 1e9);
   }
   return machine;
 }

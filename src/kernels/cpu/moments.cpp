@@ -1,7 +1,7 @@
 // moments: many channels of few inputs, as in raw audio. Mean and variance of a channel follow from the means and the
 // second moments of its input columns (one column per input channel and tap), so the statistics cost K*K products per
-// position instead of C_out*K. They are taken in double; a channel whose filter cancels its inputs so far that even these
-// could tell is measured directly, with its sample. The result is then computed and stored in one pass.
+// position instead of C_out*K. They are taken in double; a channel whose filter cancels its inputs so far that even
+// these could tell is measured directly, with its sample. The result is then computed and stored in one pass.
 #include <cmath>
 
 #include "kernels/cpu/strategies.hpp"
@@ -32,7 +32,8 @@ class MomentsPath final : public Streaming {
   size_t packed_bytes() const override { return 2 * Streaming::packed_bytes(); }
   void pack(const void* weight, void* packed, const Parallel& parallel) const override {
     Streaming::pack(weight, packed, parallel);
-    g_.kernels->to_float(weight, g_.problem.dtype, static_cast<float*>(packed) + g_.packed_floats(), g_.packed_floats());
+    g_.kernels->to_float(weight, g_.problem.dtype, static_cast<float*>(packed) + g_.packed_floats(),
+                         g_.packed_floats());
   }
 
   std::vector<std::pair<std::string, std::string>> config() const override {
@@ -92,10 +93,12 @@ class MomentsPath final : public Streaming {
     const int64_t begin = strip * kStatisticsBlock, count = std::min(kStatisticsBlock, run.l_out(n) - begin);
     if (count <= 0) return;
     const Chunk chunk = g_.chunk(0);
-    pack_inputs(g_, run.tensors.x, n, run.length(n), conv_group, chunk, begin, scratch, scratch + g_.channel_chunk * g_.x_row);
+    pack_inputs(g_, run.tensors.x, n, run.length(n), conv_group, chunk, begin, scratch,
+                scratch + g_.channel_chunk * g_.x_row);
     const float* column[kMostMomentColumns];
     for (int64_t c = 0; c < chunk.channels; ++c) {
-      for (int64_t t = 0; t < chunk.taps; ++t) column[c * chunk.taps + t] = scratch + c * g_.x_row + g_.tap_offset[static_cast<size_t>(t)];
+      for (int64_t t = 0; t < chunk.taps; ++t)
+        column[c * chunk.taps + t] = scratch + c * g_.x_row + g_.tap_offset[static_cast<size_t>(t)];
     }
     g_.kernels->column_moments(column, columns(), count, m.means, m.products);
   }
@@ -153,8 +156,8 @@ Answer consider_moments(const PlanRequest& r) {
   if (p.pre.op != CONVNORM_NONE) return Refusal{"an operation before the norm changes the statistics"};
   if (steps > kMostMomentColumns || r.sizes.o_per_conv_group < kChannelsPerStep * steps) {
     return Refusal{std::to_string(r.sizes.o_per_conv_group) + " channels of " + std::to_string(steps) +
-                   " products do not pay for second moments (limit " + std::to_string(kMostMomentColumns) + " products, " +
-                   std::to_string(kChannelsPerStep) + " channels for each)"};
+                   " products do not pay for second moments (limit " + std::to_string(kMostMomentColumns) +
+                   " products, " + std::to_string(kChannelsPerStep) + " channels for each)"};
   }
   if (r.sizes.l_out * r.sizes.o_per_norm_group < kFewestValues) {
     return Refusal{"groups of " + std::to_string(r.sizes.l_out * r.sizes.o_per_norm_group) +

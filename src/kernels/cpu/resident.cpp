@@ -36,14 +36,15 @@ class Resident final : public CpuExecutable {
         convolve_block(conv, run, n, rows, 0, l_out, z, z_row);
         measure_groups(run, n, rows, z, z_row, norms);
         const Finisher finish(run, norms, n, store_past_caches(g_), finish_scratch);
-        finish.rows(n, rows.block.first, rows.block.rows, 0, l_out, z, g_.halves == 2 ? z + rows.block.rows * z_row : nullptr,
-                    z_row);
+        finish.rows(n, rows.block.first, rows.block.rows, 0, l_out, z,
+                    g_.halves == 2 ? z + rows.block.rows * z_row : nullptr, z_row);
         finish.zero_tail(n, rows.block.first, rows.block.rows, l_out);
       }
     });
   }
 
-  void measure_groups(const Run& run, int64_t n, const HeldRows& rows, const float* z, int64_t z_row, GroupNorm* norms) const {
+  void measure_groups(const Run& run, int64_t n, const HeldRows& rows, const float* z, int64_t z_row,
+                      GroupNorm* norms) const {
     const Problem& p = g_.problem;
     const int64_t channels = g_.sizes.o_per_norm_group, l_out = run.l_out(n);
     int64_t done = -1;  // with a glu and an odd G the middle group lies in both halves
@@ -86,7 +87,8 @@ Answer consider_resident(const PlanRequest& r) {
   // Blocks do not depend on the number of threads, so that packed weights serve plans of any number.
   const int64_t fit = std::clamp<int64_t>(std::min(budget / row_bytes, kMostRows / g.halves) / unit, 1, units);
   if (p.conv_groups == 1 && fit < units && fit * unit * g.halves < 2 * kernels.wide_rows) {
-    return Refusal{"only " + std::to_string(fit * unit * g.halves) + " channels fit the cache, too few to share the packed inputs"};
+    return Refusal{"only " + std::to_string(fit * unit * g.halves) +
+                   " channels fit the cache, too few to share the packed inputs"};
   }
   const int64_t blocks = ceil_div(units, fit);
   return accept_if_it_fits(std::make_unique<Resident>(r, kernels, ceil_div(units, blocks) * unit));

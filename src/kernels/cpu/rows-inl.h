@@ -49,16 +49,21 @@ struct Identity {
 
 inline void to_float(const void* from, convnorm_dtype dtype, float* to, int64_t count) {
   switch (dtype) {
-    case CONVNORM_F32: std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float)); return;
-    case CONVNORM_F16: return map_row(static_cast<const hwy::float16_t*>(from), to, count, Identity());
-    case CONVNORM_BF16: return map_row(static_cast<const hwy::bfloat16_t*>(from), to, count, Identity());
+    case CONVNORM_F32:
+      std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+      return;
+    case CONVNORM_F16:
+      return map_row(static_cast<const hwy::float16_t*>(from), to, count, Identity());
+    case CONVNORM_BF16:
+      return map_row(static_cast<const hwy::bfloat16_t*>(from), to, count, Identity());
   }
 }
 
 // Whole cache lines only: a line that is written partly past the caches and partly through them costs a trip to memory.
 inline void stream_row(const float* from, float* to, int64_t count) {
   const F32 d;
-  const int64_t n = static_cast<int64_t>(hn::Lanes(d)), line = std::max<int64_t>(n, 64 / static_cast<int64_t>(sizeof(float)));
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d)),
+                line = std::max<int64_t>(n, 64 / static_cast<int64_t>(sizeof(float)));
   const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) / sizeof(float)) % line;
   const int64_t head = std::min(count, past == 0 ? 0 : line - past), lines = (count - head) / line * line;
   std::copy(from, from + head, to);
@@ -72,8 +77,10 @@ inline void from_float(const float* from, void* to, convnorm_dtype dtype, int64_
       if (stream) return stream_row(from, static_cast<float*>(to), count);
       std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
       return;
-    case CONVNORM_F16: return map_row(from, static_cast<hwy::float16_t*>(to), count, Identity());
-    case CONVNORM_BF16: return map_row(from, static_cast<hwy::bfloat16_t*>(to), count, Identity());
+    case CONVNORM_F16:
+      return map_row(from, static_cast<hwy::float16_t*>(to), count, Identity());
+    case CONVNORM_BF16:
+      return map_row(from, static_cast<hwy::bfloat16_t*>(to), count, Identity());
   }
 }
 
@@ -89,12 +96,14 @@ inline int64_t padded_index(const FetchRow& r, int64_t i) {
   if (i >= 0 && i < r.length) return i;
   if (i < -r.reach_left || i >= r.length + r.reach_right || r.length == 0) return -1;
   switch (r.pad) {
-    case CONVNORM_ZEROS: return -1;
+    case CONVNORM_ZEROS:
+      return -1;
     case CONVNORM_REFLECT: {
       const int64_t j = i < 0 ? -i : 2 * (r.length - 1) - i;
       return j >= 0 && j < r.length ? j : -1;
     }
-    case CONVNORM_REPLICATE: return i < 0 ? 0 : r.length - 1;
+    case CONVNORM_REPLICATE:
+      return i < 0 ? 0 : r.length - 1;
   }
   return -1;
 }
@@ -102,7 +111,8 @@ inline int64_t padded_index(const FetchRow& r, int64_t i) {
 inline void fetch_padding(const FetchRow& r, float* row, int64_t from, int64_t to) {
   // Past the right padding nothing is read by a valid output: zeros, and cheap ones, for that part can be long.
   const int64_t reach = r.length + r.reach_right - r.first;
-  const int64_t padded = r.pad == CONVNORM_ZEROS ? from : std::clamp(reach > 0 ? (reach - 1) / r.every + 1 : 0, from, to);
+  const int64_t padded =
+      r.pad == CONVNORM_ZEROS ? from : std::clamp(reach > 0 ? (reach - 1) / r.every + 1 : 0, from, to);
   for (int64_t j = from; j < padded; ++j) {
     const int64_t i = padded_index(r, r.first + j * r.every);
     row[j] = i < 0 ? 0.0f : scalar_at(r.x, r.dtype, i * r.step);
@@ -231,13 +241,15 @@ inline Moments row_moments(const float* row, int64_t count) {
   const double deviation = hn::GetLane(hn::SumOfLanes(d, hn::Add(d0, d1)));
   const double squares = hn::GetLane(hn::SumOfLanes(d, hn::Add(q0, q1)));
   // fp32 squares may have overflowed or vanished; the second only matters to an eps as small.
-  if (!std::isfinite(squares) || !std::isfinite(mean) || squares < kSmallestSquares) return moments_in_double(row, count);
+  if (!std::isfinite(squares) || !std::isfinite(mean) || squares < kSmallestSquares)
+    return moments_in_double(row, count);
   const double shift = deviation / static_cast<double>(count);
   const double m2 = squares - deviation * shift;
   return {static_cast<double>(count), static_cast<double>(mean) + shift, m2 > 0 ? m2 : 0.0};
 }
 
-inline void column_moments(const float* const* columns, int64_t column_count, int64_t count, double* means, double* products) {
+inline void column_moments(const float* const* columns, int64_t column_count, int64_t count, double* means,
+                           double* products) {
   constexpr int64_t kPiece = 128;  // positions whose deviations stay in the first-level cache
   const hn::ScalableTag<double> d;
   const int64_t n = static_cast<int64_t>(hn::Lanes(d));
@@ -271,10 +283,10 @@ inline void column_moments(const float* const* columns, int64_t column_count, in
 }
 
 // One functor per pointwise line of the operation table; slopes arrive as the parameter.
-#define CONVNORM_FUNCTOR_pointwise(E, name)                                                             \
-  struct Op_##E {                                                                                       \
-    VF param;                                                                                           \
-    CONVNORM_INLINE VF operator()(VF x) const { return Formulas<SimdMath>::name(x, param); }            \
+#define CONVNORM_FUNCTOR_pointwise(E, name)                                                  \
+  struct Op_##E {                                                                            \
+    VF param;                                                                                \
+    CONVNORM_INLINE VF operator()(VF x) const { return Formulas<SimdMath>::name(x, param); } \
   };
 #define CONVNORM_FUNCTOR_slope CONVNORM_FUNCTOR_pointwise
 #define CONVNORM_FUNCTOR_film(E, name)
@@ -289,7 +301,8 @@ template <class Use>
 CONVNORM_INLINE void with_pointwise(convnorm_op op, float param, const Use& use) {
   switch (op) {
 #define CONVNORM_CASE_pointwise(E) \
-  case CONVNORM_##E: return use(Op_##E{SimdMath::set(param)});
+  case CONVNORM_##E:               \
+    return use(Op_##E{SimdMath::set(param)});
 #define CONVNORM_CASE_slope CONVNORM_CASE_pointwise
 #define CONVNORM_CASE_film(E)
 #define CONVNORM_CASE_add(E)
@@ -297,7 +310,8 @@ CONVNORM_INLINE void with_pointwise(convnorm_op op, float param, const Use& use)
 #define CONVNORM_OP(E, name, kind, parameter, formula) CONVNORM_CASE_##kind(E)
 #include "epilogue/ops.def"
 #undef CONVNORM_OP
-    default: return use(Identity());
+    default:
+      return use(Identity());
   }
 }
 

@@ -71,7 +71,8 @@ Finisher::Finisher(const Run& run, const GroupNorm* norms, int64_t first_sample,
 void Finisher::transform(int64_t n, int64_t o, int64_t begin, int64_t count, const float* z, float* out) const {
   const Problem& p = run_.g.problem;
   const Parameters& q = run_.parameters;
-  NormRow norm = {.z = z, .out = out, .count = count, .mean_high = 0, .mean_low = 0, .scale = 1, .shift = 0, .normalise = false};
+  NormRow norm = {
+      .z = z, .out = out, .count = count, .mean_high = 0, .mean_low = 0, .scale = 1, .shift = 0, .normalise = false};
   if (has_norm(p)) {
     const GroupNorm& group = norms_[(n - first_sample_) * p.groups + o / run_.g.sizes.o_per_norm_group];
     norm.mean_high = group.mean_high;
@@ -85,7 +86,8 @@ void Finisher::transform(int64_t n, int64_t o, int64_t begin, int64_t count, con
   }
   // The first op rides along when it needs nothing but the value.
   const convnorm_op first = glu_ > 0 ? p.post[0].op : CONVNORM_NONE;
-  const bool rides = first != CONVNORM_NONE && first != CONVNORM_FILM && first != CONVNORM_ADD && first != CONVNORM_PRELU;
+  const bool rides =
+      first != CONVNORM_NONE && first != CONVNORM_FILM && first != CONVNORM_ADD && first != CONVNORM_PRELU;
   run_.g.kernels->norm_row(norm, rides ? first : CONVNORM_NONE, static_cast<float>(p.post[0].param));
   apply(rides ? 1 : 0, glu_, n, o, begin, count, out);
 }
@@ -101,7 +103,9 @@ void Finisher::apply(int first, int last, int64_t n, int64_t o, int64_t begin, i
       case CONVNORM_PRELU:
         k.pointwise(row, count, stage.op, q.post_slope[run_.tensors.post_slope_per_channel ? o : 0]);
         break;
-      case CONVNORM_FILM: k.film(row, count, q.film_scale[n * channels + o], q.film_shift[n * channels + o]); break;
+      case CONVNORM_FILM:
+        k.film(row, count, q.film_scale[n * channels + o], q.film_shift[n * channels + o]);
+        break;
       case CONVNORM_ADD: {
         const bool nlc = p.layout == CONVNORM_NLC;
         const int64_t l_out = run_.g.sizes.l_out, c_y = run_.g.sizes.c_y;
@@ -120,17 +124,21 @@ void Finisher::apply(int first, int last, int64_t n, int64_t o, int64_t begin, i
         k.add(row, other_, count);
         break;
       }
-      default: k.pointwise(row, count, stage.op, static_cast<float>(stage.param)); break;
+      default:
+        k.pointwise(row, count, stage.op, static_cast<float>(stage.param));
+        break;
     }
   }
 }
 
-void Finisher::operator()(int64_t n, int64_t c, int64_t begin, int64_t count, const float* z, const float* partner) const {
+void Finisher::operator()(int64_t n, int64_t c, int64_t begin, int64_t count, const float* z,
+                          const float* partner) const {
   const Problem& p = run_.g.problem;
   const Kernels& k = *run_.g.kernels;
   const int64_t l_out = run_.g.sizes.l_out, c_y = run_.g.sizes.c_y, element = element_size(p.dtype);
   const bool nlc = p.layout == CONVNORM_NLC;
-  char* y = static_cast<char*>(run_.tensors.y) + (nlc ? (n * l_out + begin) * c_y + c : (n * c_y + c) * l_out + begin) * element;
+  char* y = static_cast<char*>(run_.tensors.y) +
+            (nlc ? (n * l_out + begin) * c_y + c : (n * c_y + c) * l_out + begin) * element;
   float* row = direct_ ? reinterpret_cast<float*>(y) : row_;
   transform(n, c, begin, count, z, row);
   if (partner) {
@@ -149,12 +157,13 @@ void Finisher::operator()(int64_t n, int64_t c, int64_t begin, int64_t count, co
   }
 }
 
-void Finisher::rows(int64_t n, int64_t c, int64_t rows, int64_t begin, int64_t count, const float* z, const float* partner,
-                    int64_t z_row) const {
+void Finisher::rows(int64_t n, int64_t c, int64_t rows, int64_t begin, int64_t count, const float* z,
+                    const float* partner, int64_t z_row) const {
   // Channels last: few positions at a time, so that a cache line of y is filled by its neighbours before it leaves.
   const int64_t segment = run_.g.problem.layout == CONVNORM_NLC ? 64 : kStatisticsBlock;
   const auto one = [&](int64_t r, int64_t at) {
-    (*this)(n, c + r, begin + at, std::min(segment, count - at), z + r * z_row + at, partner ? partner + r * z_row + at : nullptr);
+    (*this)(n, c + r, begin + at, std::min(segment, count - at), z + r * z_row + at,
+            partner ? partner + r * z_row + at : nullptr);
   };
   if (run_.g.problem.layout == CONVNORM_NLC) {
     for (int64_t at = 0; at < count; at += segment) {

@@ -89,8 +89,8 @@ class Finisher {
   const GroupNorm* norms_;
   int64_t first_sample_;
   bool stream_;
-  bool direct_;             // y's rows are fp32 and contiguous: work in place
-  int glu_;                 // index of the glu among the post ops; their count without one
+  bool direct_;  // y's rows are fp32 and contiguous: work in place
+  int glu_;      // index of the glu among the post ops; their count without one
   float* row_;
   float* partner_row_;
   float* other_;

@@ -23,7 +23,8 @@ struct SimdMath {
   using V = VF;
   static CONVNORM_INLINE V set(double x) { return hn::Set(F32(), static_cast<float>(x)); }
   static CONVNORM_INLINE V abs(V x) { return hn::Abs(x); }
-  // x86 returns the second operand when one is NaN: the variable goes there. Highway's scalar code returns the other one.
+  // x86 returns the second operand when one is NaN: the variable goes there. Highway's scalar code returns the other
+  // one.
 #if HWY_TARGET == HWY_SCALAR
   static CONVNORM_INLINE V min(V x, V bound) { return hn::IfThenElse(hn::Lt(bound, x), bound, x); }
   static CONVNORM_INLINE V max(V x, V bound) { return hn::IfThenElse(hn::Lt(x, bound), bound, x); }
@@ -79,9 +80,9 @@ struct SimdMath {
 
   static CONVNORM_INLINE V sigmoid(V x) { return hn::Div(set(1.0), hn::Add(set(1.0), exp(hn::Neg(x)))); }
 
-  // max(x, 0) - |x| Phi(-|x|), with log2 Phi(-t) as a polynomial of degree 8 on [0, 13] (weighted minimax fit): absolute
-  // error of the whole 2.5e-7, relative error of the tail 7e-4 down to -12.97. At the bound Phi is 0, so that infinity
-  // stays and minus infinity, times 0, gives NaN as in PyTorch. From 13.03 on the exponent would wrap round.
+  // max(x, 0) - |x| Phi(-|x|), with log2 Phi(-t) as a polynomial of degree 8 on [0, 13] (weighted minimax fit):
+  // absolute error of the whole 2.5e-7, relative error of the tail 7e-4 down to -12.97. At the bound Phi is 0, so that
+  // infinity stays and minus infinity, times 0, gives NaN as in PyTorch. From 13.03 on the exponent would wrap round.
   static CONVNORM_INLINE V gelu_erf(V x) {
     const V u = min(hn::Abs(x), set(13.02));
     V p = set(4.7753228926694646e-08);

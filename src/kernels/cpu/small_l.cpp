@@ -17,7 +17,8 @@ constexpr int64_t kMostSamples = 16;
 class SmallL final : public CpuExecutable {
  public:
   SmallL(const PlanRequest& r, const Kernels& kernels)
-      : CpuExecutable(r, kernels, r.sizes.o_per_conv_group), lanes_(kernels.channel_block),
+      : CpuExecutable(r, kernels, r.sizes.o_per_conv_group),
+        lanes_(kernels.channel_block),
         lane_blocks_(ceil_div(r.problem.o, lanes_)) {}
 
   size_t packed_bytes() const override {
@@ -30,9 +31,10 @@ class SmallL final : public CpuExecutable {
   }
 
   std::vector<std::pair<std::string, std::string>> config() const override {
-    return {{"tile", std::to_string(g_.kernels->wide_rows) + " positions x " + std::to_string(lanes_) + " channels"},
-            {"chunk", std::to_string(g_.channel_chunk) + " input channels x " + std::to_string(g_.tap_chunk) + " taps"},
-            {"weights", std::string(dtype_name(g_.problem.dtype)) + ", blocks of " + std::to_string(lanes_) + " channels"}};
+    return {
+        {"tile", std::to_string(g_.kernels->wide_rows) + " positions x " + std::to_string(lanes_) + " channels"},
+        {"chunk", std::to_string(g_.channel_chunk) + " input channels x " + std::to_string(g_.tap_chunk) + " taps"},
+        {"weights", std::string(dtype_name(g_.problem.dtype)) + ", blocks of " + std::to_string(lanes_) + " channels"}};
   }
 
  private:
@@ -76,8 +78,8 @@ class SmallL final : public CpuExecutable {
 
     deal(parallel, threads_, p.n * chunks, [&](int w, const auto& next) {
       for (int64_t i = next(); i >= 0; i = next()) {
-        pack_inputs(g_, run.tensors.x, i / chunks, run.length(i / chunks), 0, g_.chunk(i % chunks), 0, inputs + i * inputs_row(),
-                    memory.worker(w));
+        pack_inputs(g_, run.tensors.x, i / chunks, run.length(i / chunks), 0, g_.chunk(i % chunks), 0,
+                    inputs + i * inputs_row(), memory.worker(w));
       }
     });
 
@@ -98,7 +100,8 @@ class SmallL final : public CpuExecutable {
     deal(parallel, threads_, p.n * sets, [&](int w, const auto& next) {
       const Finisher finish(run, memory.norms, 0, false, memory.worker(w));
       for (int64_t i = next(); i >= 0; i = next()) {
-        const int64_t n = i / sets, c = i % sets * together, rows = std::min(together, g_.half - c), l_out = run.l_out(n);
+        const int64_t n = i / sets, c = i % sets * together, rows = std::min(together, g_.half - c),
+                      l_out = run.l_out(n);
         const float* row = z + (n * p.o + c) * z_row();
         finish.rows(n, c, rows, 0, l_out, row, g_.halves == 2 ? row + g_.half * z_row() : nullptr, z_row());
         finish.zero_tail(n, c, rows, l_out);
@@ -161,10 +164,12 @@ Answer consider_small_l(const PlanRequest& r) {
   const Kernels& kernels = *find_kernels(r.target);
   if (p.conv_groups != 1) return Refusal{"cg=" + std::to_string(p.conv_groups) + ": channels are not one block"};
   if (r.sizes.l_out > kMostPositions) {
-    return Refusal{std::to_string(r.sizes.l_out) + " positions fill vectors along L (limit " + std::to_string(kMostPositions) + ")"};
+    return Refusal{std::to_string(r.sizes.l_out) + " positions fill vectors along L (limit " +
+                   std::to_string(kMostPositions) + ")"};
   }
   if (p.o < kernels.channel_block) {
-    return Refusal{"o=" + std::to_string(p.o) + " does not fill a block of " + std::to_string(kernels.channel_block) + " channels"};
+    return Refusal{"o=" + std::to_string(p.o) + " does not fill a block of " + std::to_string(kernels.channel_block) +
+                   " channels"};
   }
   auto executable = std::make_unique<SmallL>(r, kernels);
   if (Geometry(p, kernels, p.o).strip < r.sizes.l_out) {

@@ -1,6 +1,7 @@
 // split: groups larger than the cache. Convolution tasks keep z (in y itself where y is fp32 rows, else in the
-// workspace) and leave moments of every strip; these are merged in order; a second set of tasks normalises and finishes.
-// Samples, and if need be groups, go in turn, so that z is still in the last-level cache where that is possible.
+// workspace) and leave moments of every strip; these are merged in order; a second set of tasks normalises and
+// finishes. Samples, and if need be groups, go in turn, so that z is still in the last-level cache where that is
+// possible.
 #include "kernels/cpu/executable.hpp"
 #include "kernels/cpu/strategies.hpp"
 
@@ -16,9 +17,9 @@ constexpr int64_t kStoreAllowance = kWorkspaceAllowance * 5 / 8;
 constexpr int64_t kTasksForAnEvenLoad = 64;
 
 struct Domains {
-  bool in_y;             // z is kept in y
-  int64_t unit;          // channels (of each half) that share statistics or a glu
-  int64_t units_at_once; // units whose z is kept at the same time
+  bool in_y;              // z is kept in y
+  int64_t unit;           // channels (of each half) that share statistics or a glu
+  int64_t units_at_once;  // units whose z is kept at the same time
   int64_t samples_at_once;
 
   Domains(const Problem& p, const Sizes& s) {
@@ -33,7 +34,8 @@ struct Domains {
     const int64_t tasks = std::max<int64_t>(1, ceil_div(half, kMostRows) * ceil_div(s.l_out, kStatisticsBlock));
     samples_at_once = std::max<int64_t>(1, ceil_div(kTasksForAnEvenLoad, tasks));
     if (units_at_once < units) samples_at_once = 1;
-    samples_at_once = std::clamp<int64_t>(std::min(samples_at_once, limit / (units_at_once * unit_bytes)), 1, std::max<int64_t>(1, p.n));
+    samples_at_once = std::clamp<int64_t>(std::min(samples_at_once, limit / (units_at_once * unit_bytes)), 1,
+                                          std::max<int64_t>(1, p.n));
   }
   bool fits;
 };
@@ -92,8 +94,10 @@ class Split final : public CpuExecutable {
     }
   }
 
-  void convolve(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel, const Range& range) const {
-    const int64_t strips = partial_blocks(), b0 = range.first / g_.block_rows, blocks = ceil_div(range.last, g_.block_rows) - b0;
+  void convolve(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel,
+                const Range& range) const {
+    const int64_t strips = partial_blocks(), b0 = range.first / g_.block_rows,
+                  blocks = ceil_div(range.last, g_.block_rows) - b0;
     deal(parallel, threads_, (range.n1 - range.n0) * g_.halves * blocks * strips, [&](int w, const auto& next) {
       float* z = memory.worker(w);
       Convolver conv(g_, run.tensors.x, static_cast<const float*>(packed), run.parameters.bias,
@@ -110,7 +114,8 @@ class Split final : public CpuExecutable {
           const int64_t o = block.first + r;
           float* row = z + r * kZRow;
           run.pre(o, row, end - begin);
-          memory.partial[((n - range.n0) * g_.problem.o + o) * strips + strip] = g_.kernels->row_moments(row, end - begin);
+          memory.partial[((n - range.n0) * g_.problem.o + o) * strips + strip] =
+              g_.kernels->row_moments(row, end - begin);
           g_.kernels->to_float(row, CONVNORM_F32, z_row(run, memory, range, n, o) + begin, end - begin);
         }
       }
@@ -143,7 +148,8 @@ class Split final : public CpuExecutable {
       for (int64_t i = next(); i >= 0; i = next()) {
         const int64_t n = range.n0 + i / (sets * segments), segment = i % segments;
         const int64_t c = range.first + i / segments % sets * together, rows = std::min(together, range.last - c);
-        const int64_t l_out = run.l_out(n), begin = segment * kFinishSegment, end = std::min(begin + kFinishSegment, l_out);
+        const int64_t l_out = run.l_out(n), begin = segment * kFinishSegment,
+                      end = std::min(begin + kFinishSegment, l_out);
         const float* z = z_row(run, memory, range, n, c) + begin;
         const float* partner = g_.halves == 2 ? z_row(run, memory, range, n, c + g_.half) + begin : nullptr;
         if (begin < end) finish.rows(n, c, rows, begin, end - begin, z, partner, g_.sizes.l_out);

@@ -36,8 +36,8 @@ int64_t Streaming::worker_floats() const {
 }
 
 template <bool kStatistics>
-void Streaming::one(const Run& run, const Memory& memory, Convolver& conv, const Finisher& finish,
-                    const Wave& wave, int64_t n, const HeldRows& rows, int64_t strip, float* z) const {
+void Streaming::one(const Run& run, const Memory& memory, Convolver& conv, const Finisher& finish, const Wave& wave,
+                    int64_t n, const HeldRows& rows, int64_t strip, float* z) const {
   const int64_t l_out = run.l_out(n), begin = strip * kStatisticsBlock, end = std::min(begin + kStatisticsBlock, l_out);
   if (begin < end) {
     convolve_block(conv, run, n, rows, begin, end, z, kZRow);
@@ -79,8 +79,8 @@ void Streaming::pass(const Run& run, const Memory& memory, const void* packed, c
 
 template void Streaming::pass<true>(const Run&, const Memory&, const void*, const Parallel&, const Wave&) const;
 
-// Samples go in waves whose inputs are still in the last-level cache when they are read again, and whose partial moments
-// stay small.
+// Samples go in waves whose inputs are still in the last-level cache when they are read again, and whose partial
+// moments stay small.
 int64_t Streaming::samples_held() const {
   const Problem& p = g_.problem;
   if (!has_norm(p)) return std::max<int64_t>(1, p.n);
@@ -130,8 +130,9 @@ Answer consider_streaming(const PlanRequest& r) {
   const int64_t steps = r.sizes.c_per_conv_group * r.problem.k;
   if (!has_norm(r.problem)) return accept(r, 96);
   if (steps <= kMostSteps) return accept(r, kStreamingRows);
-  return Refusal{"computing " + std::to_string(steps) + " products per output twice costs more than keeping the sums (limit " +
-                 std::to_string(kMostSteps) + ")"};
+  return Refusal{"computing " + std::to_string(steps) +
+                 " products per output twice costs more than keeping the sums (limit " + std::to_string(kMostSteps) +
+                 ")"};
 }
 
 Answer consider_recompute(const PlanRequest& r) { return accept(r, 96); }

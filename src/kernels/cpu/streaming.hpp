@@ -30,8 +30,7 @@ class Streaming : public CpuExecutable {
   }
 
   template <bool kStatistics>
-  void pass(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel,
-            const Wave& wave) const;
+  void pass(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel, const Wave& wave) const;
 
  private:
   // With one conv group all blocks of a strip share its packed inputs and form one task. With several, each block reads

@@ -23,28 +23,25 @@ Parameters::Parameters(const Problem& p, const Kernels& k, const convnorm_tensor
     if (convert) k.to_float(from, t->param_dtype, room, count);
     to = convert ? room : static_cast<const float*>(from);
   };
-  const int64_t film_channels = [&] {
+  // Channels that `op` sees: a glu before it has halved them.
+  const auto channels_at = [&](convnorm_op op) {
     int64_t channels = p.o;
-    for (int i = 0; i < p.post_count && p.post[i].op != CONVNORM_FILM; ++i) {
+    for (int i = 0; i < p.post_count && p.post[i].op != op; ++i) {
       if (p.post[i].op == CONVNORM_GLU) channels /= 2;
     }
     return channels;
-  }();
+  };
   one(p.bias, t ? t->bias : nullptr, p.o, bias);
   one(has_affine(p), t ? t->gamma : nullptr, p.o, gamma);
   one(has_affine(p), t ? t->beta : nullptr, p.o, beta);
   // A slope tensor may have a single element; room is kept for one per channel.
-  const bool post_prelu = has_post(p, CONVNORM_PRELU);
-  one(p.pre.op == CONVNORM_PRELU, t ? t->pre_slope : nullptr, !t || t->pre_slope_per_channel ? p.o : 1, pre_slope);
-  if (post_prelu) {
-    int64_t channels = p.o;
-    for (int i = 0; i < p.post_count && p.post[i].op != CONVNORM_PRELU; ++i) {
-      if (p.post[i].op == CONVNORM_GLU) channels /= 2;
-    }
-    one(true, t ? t->post_slope : nullptr, !t || t->post_slope_per_channel ? channels : 1, post_slope);
-  }
-  one(has_post(p, CONVNORM_FILM), t ? t->film_scale : nullptr, p.n * film_channels, film_scale);
-  one(has_post(p, CONVNORM_FILM), t ? t->film_shift : nullptr, p.n * film_channels, film_shift);
+  const auto slopes = [](int32_t per_channel, int64_t channels) { return per_channel ? channels : int64_t{1}; };
+  one(p.pre.op == CONVNORM_PRELU, t ? t->pre_slope : nullptr, slopes(t ? t->pre_slope_per_channel : 1, p.o), pre_slope);
+  one(has_post(p, CONVNORM_PRELU), t ? t->post_slope : nullptr,
+      slopes(t ? t->post_slope_per_channel : 1, channels_at(CONVNORM_PRELU)), post_slope);
+  const int64_t film = p.n * channels_at(CONVNORM_FILM);
+  one(has_post(p, CONVNORM_FILM), t ? t->film_scale : nullptr, film, film_scale);
+  one(has_post(p, CONVNORM_FILM), t ? t->film_shift : nullptr, film, film_shift);
 }
 
 void Run::pre(int64_t o, float* row, int64_t count) const {

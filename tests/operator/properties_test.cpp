@@ -51,11 +51,14 @@ void pick_post(Problem& p) {
 
 // Whatever is drawn is a valid problem, so that shrinking never leaves the grammar.
 Problem draw_problem() {
-  const bool small_l = rarely(3);  // few positions and wide channels
+  const bool small_l = rarely(3);                // few positions and wide channels
+  const bool raw_audio = !small_l && rarely(4);  // many channels from few inputs
   Problem p = default_problem();
   p.n = rarely(12) ? 0 : pick({1, 2, 3});
   p.o = pick(kSizes), p.c = pick(kSizes);
-  if (rarely(4)) {
+  if (raw_audio) {
+    p.c = pick({1, 2}), p.o = pick({64, 65, 96});
+  } else if (rarely(4)) {
     p.conv_groups = p.c = p.o;  // depthwise
   } else if (rarely(3)) {
     const int64_t groups = pick({2, 3, 4});
@@ -67,7 +70,7 @@ Problem draw_problem() {
   } else {
     p.l = pick(kLengths);
   }
-  p.k = pick(kTaps);
+  p.k = raw_audio ? pick({2, 3, 4, 5, 8}) : pick(kTaps);
   p.stride = rarely(2) ? pick(kStrides) : 1;
   p.dilation = rarely(2) ? pick(kDilations) : 1;
   p.pad = static_cast<convnorm_padding>(*rc::gen::inRange(0, 3));
@@ -86,7 +89,7 @@ Problem draw_problem() {
   p.lengths = rarely(4);
   p.layout = rarely(3) ? CONVNORM_NLC : CONVNORM_NCL;
   p.dtype = static_cast<convnorm_dtype>(*rc::gen::inRange(0, 3));
-  p.pre.op = pick({CONVNORM_NONE, CONVNORM_NONE, CONVNORM_RELU, CONVNORM_PRELU});
+  if (!raw_audio) p.pre.op = pick({CONVNORM_NONE, CONVNORM_NONE, CONVNORM_RELU, CONVNORM_PRELU});
   pick_post(p);
   // Fewer channels rather than none of the other options.
   while (Sizes(p).flops / 2 > kMostProducts && p.c / p.conv_groups > 1) p.c = p.conv_groups * (p.c / p.conv_groups / 2);

@@ -11,6 +11,7 @@ namespace {
 // Rows ahead of the one that is being packed. A strip touches a few cache lines of every row and then jumps to the
 // next, which the hardware's own prefetch does not follow.
 constexpr int64_t kPrefetchRows = 4;
+constexpr int64_t kAhead = 1024;         // floats
 constexpr int64_t kMostPrefetch = 1024;  // inputs of a row; longer ones the hardware follows
 
 void request(const char* from, int64_t bytes) {
@@ -72,7 +73,11 @@ Convolver::Inputs Convolver::pack(int64_t n, int64_t length, int64_t conv_group,
     const int64_t first = begin + chunk.tap * p.dilation - p.pad_left;
     if (first >= 0 && first + panels * g_.panel + (chunk.taps - 1) * p.dilation <= length) {
       const int64_t channel = n * p.c + conv_group * g_.sizes.c_per_conv_group + chunk.channel;
-      return {static_cast<const float*>(x_) + channel * p.l + first, p.l};
+      const float* row = static_cast<const float*>(x_) + channel * p.l + first;
+      // Rows follow one another, so the page after this one is most likely next; hardware stops at its border.
+      const int64_t at = channel * p.l + first + kAhead;
+      request(reinterpret_cast<const char*>(row + kAhead), std::min(panels * g_.panel, g_.sizes.x_elements - at) * 4);
+      return {row, p.l};
     }
   }
   const int64_t key[4] = {n, conv_group, index, begin};

@@ -77,6 +77,7 @@ struct NormRow {
   float scale;                // rstd * gamma
   float shift;                // beta
   bool normalise;             // false: z passes unchanged
+  bool stream = false;        // store past the caches
 };
 
 // Rows are dealt to ceil(rows / most) tiles whose heights differ by at most one; the weight packer does the same.

@@ -59,22 +59,30 @@ inline void to_float(const void* from, convnorm_dtype dtype, float* to, int64_t 
   }
 }
 
-// Whole cache lines only: a line that is written partly past the caches and partly through them costs a trip to memory.
-inline void stream_row(const float* from, float* to, int64_t count) {
+// map_row with stores that bypass the caches. Whole cache lines only: a line that is written partly past the caches and
+// partly through them costs a trip to memory.
+template <class F>
+CONVNORM_INLINE void stream_row(const float* from, float* to, int64_t count, const F& f) {
   const F32 d;
   const int64_t n = static_cast<int64_t>(hn::Lanes(d)),
                 line = std::max<int64_t>(n, 64 / static_cast<int64_t>(sizeof(float)));
   const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) / sizeof(float)) % line;
-  const int64_t head = std::min(count, past == 0 ? 0 : line - past), lines = (count - head) / line * line;
-  std::copy(from, from + head, to);
-  for (int64_t i = head; i < head + lines; i += n) hn::Stream(hn::LoadU(d, from + i), d, to + i);
-  std::copy(from + head + lines, from + count, to + head + lines);
+  const int64_t head = std::min(count, past == 0 ? 0 : line - past), end = head + (count - head) / line * line;
+  map_row(from, to, head, f);
+  int64_t i = head;
+  for (; i + 2 * n <= end; i += 2 * n) {
+    const VF a = f(hn::LoadU(d, from + i)), b = f(hn::LoadU(d, from + i + n));
+    hn::Stream(a, d, to + i);
+    hn::Stream(b, d, to + i + n);
+  }
+  for (; i < end; i += n) hn::Stream(f(hn::LoadU(d, from + i)), d, to + i);
+  map_row(from + end, to + end, count - end, f);
 }
 
 inline void from_float(const float* from, void* to, convnorm_dtype dtype, int64_t count, bool stream) {
   switch (dtype) {
     case CONVNORM_F32:
-      if (stream) return stream_row(from, static_cast<float*>(to), count);
+      if (stream) return stream_row(from, static_cast<float*>(to), count, Identity());
       std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
       return;
     case CONVNORM_F16:
@@ -341,15 +349,16 @@ struct NormThen {
 
 struct NormRowThen {
   const NormRow& n;
+  template <class F>
+  CONVNORM_INLINE void write(const F& f) const {
+    if (n.stream) return stream_row(n.z, n.out, n.count, f);
+    map_row(n.z, n.out, n.count, f);
+  }
   template <class Op>
   CONVNORM_INLINE void operator()(const Op& op) const {
-    if (n.normalise) {
-      map_row(n.z, n.out, n.count,
-              NormThen<Op>{SimdMath::set(n.mean_high), SimdMath::set(n.mean_low), SimdMath::set(n.scale),
-                           SimdMath::set(n.shift), op});
-    } else {
-      map_row(n.z, n.out, n.count, op);
-    }
+    if (!n.normalise) return write(op);
+    write(NormThen<Op>{SimdMath::set(n.mean_high), SimdMath::set(n.mean_low), SimdMath::set(n.scale),
+                       SimdMath::set(n.shift), op});
   }
 };
 
@@ -411,7 +420,7 @@ inline double fma_chains(int64_t rounds) {
   return static_cast<double>(rounds) * 12 * 2 * static_cast<double>(hn::Lanes(d));
 }
 
-inline void copy(const float* from, float* to, int64_t count) { stream_row(from, to, count); }
+inline void copy(const float* from, float* to, int64_t count) { stream_row(from, to, count, Identity()); }
 
 }  // namespace convnorm::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

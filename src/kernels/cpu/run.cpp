@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "epilogue/ops.hpp"
+
 namespace convnorm::cpu {
 
 GroupNorm GroupNorm::from(const Moments& m, double eps) {
@@ -60,9 +62,17 @@ Finisher::Finisher(const Run& run, const GroupNorm* norms, int64_t first_sample,
       partner_row_(scratch + kStatisticsBlock),
       other_(scratch + 2 * kStatisticsBlock) {
   const Problem& p = run.g.problem;
-  direct_ = p.dtype == CONVNORM_F32 && p.layout == CONVNORM_NCL && !stream;
   glu_ = 0;
   while (glu_ < p.post_count && p.post[glu_].op != CONVNORM_GLU) ++glu_;
+  // The first op rides along with the norm when it needs nothing but the value and a parameter.
+  rides_ = glu_ > 0 && (op_info(p.post[0].op).kind == OpKind::pointwise || op_info(p.post[0].op).kind == OpKind::slope);
+  // A row that is visited again must be in the caches, so past them go only those that are finished in one pass.
+  direct_ = p.dtype == CONVNORM_F32 && p.layout == CONVNORM_NCL && (!stream || p.post_count == (rides_ ? 1 : 0));
+}
+
+float Finisher::argument(const convnorm_stage& stage, int64_t o) const {
+  if (op_info(stage.op).kind != OpKind::slope) return static_cast<float>(stage.param);
+  return run_.parameters.post_slope[run_.tensors.post_slope_per_channel ? o : 0];
 }
 
 void Finisher::transform(int64_t n, int64_t o, int64_t begin, int64_t count, const float* z, float* out) const {
@@ -81,12 +91,13 @@ void Finisher::transform(int64_t n, int64_t o, int64_t begin, int64_t count, con
     norm.shift = q.beta ? q.beta[o] : 0.0f;
     norm.normalise = true;
   }
-  // The first op rides along when it needs nothing but the value.
-  const convnorm_op first = glu_ > 0 ? p.post[0].op : CONVNORM_NONE;
-  const bool rides =
-      first != CONVNORM_NONE && first != CONVNORM_FILM && first != CONVNORM_ADD && first != CONVNORM_PRELU;
-  run_.g.kernels->norm_row(norm, rides ? first : CONVNORM_NONE, static_cast<float>(p.post[0].param));
-  apply(rides ? 1 : 0, glu_, n, o, begin, count, out);
+  norm.stream = direct_ && stream_;
+  if (rides_) {
+    run_.g.kernels->norm_row(norm, p.post[0].op, argument(p.post[0], o));
+  } else {
+    run_.g.kernels->norm_row(norm, CONVNORM_NONE, 0.0f);
+  }
+  apply(rides_ ? 1 : 0, glu_, n, o, begin, count, out);
 }
 
 void Finisher::apply(int first, int last, int64_t n, int64_t o, int64_t begin, int64_t count, float* row) const {
@@ -97,9 +108,6 @@ void Finisher::apply(int first, int last, int64_t n, int64_t o, int64_t begin, i
     const convnorm_stage& stage = p.post[i];
     const int64_t channels = i < glu_ ? p.o : run_.g.half;
     switch (stage.op) {
-      case CONVNORM_PRELU:
-        k.pointwise(row, count, stage.op, q.post_slope[run_.tensors.post_slope_per_channel ? o : 0]);
-        break;
       case CONVNORM_FILM:
         k.film(row, count, q.film_scale[n * channels + o], q.film_shift[n * channels + o]);
         break;
@@ -122,7 +130,7 @@ void Finisher::apply(int first, int last, int64_t n, int64_t o, int64_t begin, i
         break;
       }
       default:
-        k.pointwise(row, count, stage.op, static_cast<float>(stage.param));
+        k.pointwise(row, count, stage.op, argument(stage, o));
         break;
     }
   }

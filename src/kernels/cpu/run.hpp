@@ -82,6 +82,8 @@ class Finisher {
   void zero_tail(int64_t n, int64_t c, int64_t rows, int64_t begin) const;
 
  private:
+  // Parameter of a pointwise op, or the slope of channel o.
+  float argument(const convnorm_stage& stage, int64_t o) const;
   void transform(int64_t n, int64_t o, int64_t begin, int64_t count, const float* z, float* out) const;
   void apply(int first, int last, int64_t n, int64_t o, int64_t begin, int64_t count, float* row) const;
 
@@ -89,7 +91,8 @@ class Finisher {
   const GroupNorm* norms_;
   int64_t first_sample_;
   bool stream_;
-  bool direct_;  // y's rows are fp32 and contiguous: work in place
+  bool rides_;   // the first post op is applied together with the norm
+  bool direct_;  // y's rows are fp32 and contiguous: no row of our own in between
   int glu_;      // index of the glu among the post ops; their count without one
   float* row_;
   float* partner_row_;

@@ -13,6 +13,8 @@ constexpr int64_t kMostPositions = 32;
 constexpr int64_t kMostStoreBytes = int64_t{32} << 20;
 // Samples that share one reading of a block of weights.
 constexpr int64_t kMostSamples = 16;
+// Tasks a worker that even out what the last one leaves idle.
+constexpr int64_t kTasksForAnEvenLoad = 8;
 
 class SmallL final : public CpuExecutable {
  public:
@@ -70,6 +72,15 @@ class SmallL final : public CpuExecutable {
     });
   }
 
+  // Whole norm groups as tasks: a worker convolves, measures and finishes its own without waiting for another. Only
+  // where that leaves no worker idle, and where blocks of channels and groups have the same borders.
+  bool groups_are_tasks() const {
+    const Problem& p = g_.problem;
+    if (!has_norm(p) || g_.halves == 2 || g_.sizes.o_per_norm_group % lanes_ != 0) return false;
+    const int64_t tasks = p.groups * ceil_div(p.n, kMostSamples);
+    return tasks % threads_ == 0 || tasks >= kTasksForAnEvenLoad * threads_;
+  }
+
   void execute(const Run& run, const Memory& memory, const void* packed, const Parallel& parallel) const override {
     const Problem& p = g_.problem;
     float* inputs = memory.store;
@@ -82,6 +93,24 @@ class SmallL final : public CpuExecutable {
                     inputs + i * inputs_row(), memory.worker(w));
       }
     });
+
+    if (groups_are_tasks()) {
+      const int64_t channels = g_.sizes.o_per_norm_group, blocks = channels / lanes_;
+      deal(parallel, threads_, p.groups * sample_sets, [&](int w, const auto& next) {
+        const Finisher finisher(run, memory.norms, 0, false, memory.worker(w));
+        for (int64_t i = next(); i >= 0; i = next()) {
+          const int64_t group = i % p.groups, n0 = i / p.groups * kMostSamples, n1 = std::min(p.n, n0 + kMostSamples);
+          for (int64_t b = group * blocks; b < (group + 1) * blocks; ++b) {
+            convolve(run, packed, b, n0, n1, inputs, memory.worker(w), z);
+          }
+          for (int64_t n = n0; n < n1; ++n) {
+            memory.norms[n * p.groups + group] = measure(run, n, group, z);
+            finish(run, finisher, n, group * channels, channels, z);
+          }
+        }
+      });
+      return;
+    }
 
     deal(parallel, threads_, lane_blocks_ * sample_sets, [&](int w, const auto& next) {
       for (int64_t i = next(); i >= 0; i = next()) {
@@ -98,15 +127,20 @@ class SmallL final : public CpuExecutable {
     // A few channels a task: there may be a single sample.
     const int64_t together = std::min<int64_t>(16, g_.half), sets = ceil_div(g_.half, together);
     deal(parallel, threads_, p.n * sets, [&](int w, const auto& next) {
-      const Finisher finish(run, memory.norms, 0, false, memory.worker(w));
+      const Finisher finisher(run, memory.norms, 0, false, memory.worker(w));
       for (int64_t i = next(); i >= 0; i = next()) {
-        const int64_t n = i / sets, c = i % sets * together, rows = std::min(together, g_.half - c),
-                      l_out = run.l_out(n);
-        const float* row = z + (n * p.o + c) * z_row();
-        finish.rows(n, c, rows, 0, l_out, row, g_.halves == 2 ? row + g_.half * z_row() : nullptr, z_row());
-        finish.zero_tail(n, c, rows, l_out);
+        const int64_t c = i % sets * together;
+        finish(run, finisher, i / sets, c, std::min(together, g_.half - c), z);
       }
     });
+  }
+
+  // Channels [c, c + rows) of y from z, with a glu and their partners.
+  void finish(const Run& run, const Finisher& finisher, int64_t n, int64_t c, int64_t rows, const float* z) const {
+    const float* row = z + (n * g_.problem.o + c) * z_row();
+    const int64_t l_out = run.l_out(n);
+    finisher.rows(n, c, rows, 0, l_out, row, g_.halves == 2 ? row + g_.half * z_row() : nullptr, z_row());
+    finisher.zero_tail(n, c, rows, l_out);
   }
 
   void convolve(const Run& run, const void* packed, int64_t b, int64_t n0, int64_t n1, const float* inputs, float* tile,

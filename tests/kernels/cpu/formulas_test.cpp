@@ -33,7 +33,7 @@ const Formula kFormulas[] = {
      HUGE_VALF},
     {CONVNORM_PRELU, -0.7f, [](Long x, Long a) { return x < 0 ? a * x : x; }, 6e-8, 0, -HUGE_VAL, HUGE_VALF, HUGE_VALF},
     {CONVNORM_SILU, 0, [](Long x, Long) { return x * sigmoid(x); }, 6e-7, 6e-7, -87, kNaN, HUGE_VALF},
-    {CONVNORM_GELU, 0, [](Long x, Long) { return x * std::erfc(-x / std::sqrt(2.0L)) / 2; }, 8e-4, 3e-7, -12.97, kNaN,
+    {CONVNORM_GELU, 0, [](Long x, Long) { return x * std::erfc(-x / std::sqrt(2.0L)) / 2; }, 1e-3, 3e-7, -8.3, kNaN,
      HUGE_VALF},
     {CONVNORM_GELU_TANH, 0,
      [](Long x, Long) { return x * sigmoid(2 * std::sqrt(2 / std::acos(-1.0L)) * (x + 0.044715L * x * x * x)); }, 2e-5,

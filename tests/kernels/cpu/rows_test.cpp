@@ -274,6 +274,29 @@ TEST_P(RowTest, CombinesRowsOfEveryCount) {
   }
 }
 
+TEST_P(RowTest, NormalisesPastTheCachesToTheSameBits) {
+  for (size_t misalignment = 0; misalignment < 64; misalignment += 4) {
+    for (const int64_t count : {1, 3, 15, 16, 17, 67, 200}) {
+      Row from(noise(count, 2, 1));
+      Guarded kept(static_cast<size_t>(count) * 4), streamed(kept.size(), misalignment);
+      cpu::NormRow norm{.z = from.data(),
+                        .out = reinterpret_cast<float*>(kept.data()),
+                        .count = count,
+                        .mean_high = 2,
+                        .mean_low = 1e-8f,
+                        .scale = 1.5f,
+                        .shift = 0.25f,
+                        .normalise = true};
+      kernels().norm_row(norm, CONVNORM_GELU, 0);
+      norm.out = reinterpret_cast<float*>(streamed.data());
+      norm.stream = true;
+      kernels().norm_row(norm, CONVNORM_GELU, 0);
+      ASSERT_EQ(std::memcmp(streamed.data(), kept.data(), kept.size()), 0) << misalignment << " " << count;
+      ASSERT_TRUE(streamed.bands_intact());
+    }
+  }
+}
+
 TEST_P(RowTest, StoresPastTheCachesFromAnyAddress) {
   for (size_t misalignment = 0; misalignment < 64; misalignment += 4) {
     for (const int64_t count : {1, 3, 15, 16, 17, 67, 200}) {

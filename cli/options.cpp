@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <charconv>
+
 namespace convnorm::cli {
 
 void PlanFlags::add_to(CLI::App& verb) {
@@ -44,7 +46,16 @@ void add_json_flag(CLI::App& verb, bool& json) {
 }
 
 void add_seed_flag(CLI::App& verb, uint64_t& seed) {
-  verb.add_option("--seed", seed, "of the generator that draws the tensors that are not given")->capture_default_str();
+  // The parser alone would take -1 and what is too large for the largest number.
+  const auto is_seed = [](const std::string& text) -> std::string {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size()) return "";
+    return fmt::format("{} is not a whole number from 0 to 18446744073709551615", text);
+  };
+  verb.add_option("--seed", seed, "of the generator that draws the tensors that are not given")
+      ->check(CLI::Validator(is_seed, ""))
+      ->capture_default_str();
 }
 
 void add_tensors_flag(CLI::App& verb, std::string& path) {

@@ -49,6 +49,34 @@ sf_count_t source_write(const void*, sf_count_t, void*) { return 0; }
 
 sf_count_t source_tell(void* user) { return source_of(user).position; }
 
+uint32_t little_endian(std::span<const std::byte> bytes) {
+  uint32_t value = 0;
+  for (size_t i = 0; i < 4; ++i) value |= std::to_integer<uint32_t>(bytes[i]) << (8 * i);
+  return value;
+}
+
+bool starts_with(std::span<const std::byte> bytes, const char (&tag)[5]) {
+  return bytes.size() >= 4 && std::memcmp(bytes.data(), tag, 4) == 0;
+}
+
+// libsndfile shortens a WAV that ends early to what is there and says nothing. Programs that write to a pipe cannot
+// know the length and put a number near 2^31 or 2^32 in its place: such a claim means nothing.
+void refuse_cut_wav(const InputFile& file, std::span<const std::byte> bytes) {
+  constexpr uint32_t kNoClaim = 0x7FFF'0000;
+  if (!starts_with(bytes, "RIFF") || bytes.size() < 12 || !starts_with(bytes.subspan(8), "WAVE")) return;
+  for (size_t at = 12; at + 8 <= bytes.size();) {
+    const uint32_t claimed = little_endian(bytes.subspan(at + 4, 4));
+    const size_t held = bytes.size() - at - 8;
+    if (claimed >= kNoClaim) return;
+    if (claimed > held) {
+      file.fail(fmt::format("is truncated: the \"{:.4}\" chunk at byte {} claims {} bytes and {} are there",
+                            reinterpret_cast<const char*>(bytes.data() + at), at, claimed, held));
+    }
+    if (starts_with(bytes.subspan(at), "data")) return;
+    at += 8 + claimed + claimed % 2;
+  }
+}
+
 std::vector<float> decode(const InputFile& file, SNDFILE* sound, size_t channels, size_t max_values) {
   std::vector<float> interleaved;
   std::vector<float> block(std::max(kBlockValues / channels, size_t{1}) * channels);
@@ -74,6 +102,7 @@ std::vector<float> decode(const InputFile& file, SNDFILE* sound, size_t channels
 Audio read_audio(const std::filesystem::path& path) {
   InputFile file(path);
   const std::vector<std::byte> bytes = file.read_to_end(kMaxStreamBytes);
+  refuse_cut_wav(file, bytes);
   MemorySource source{bytes};
   SF_VIRTUAL_IO io{source_length, source_seek, source_read, source_write, source_tell};
   SF_INFO info{};

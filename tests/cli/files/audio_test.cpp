@@ -131,6 +131,12 @@ TEST_F(AudioFiles, TruncatedFlacIsRefused) {
   EXPECT_NE(refused(bytes.substr(0, bytes.size() / 2)), "");
 }
 
+TEST_F(AudioFiles, TruncatedWavIsRefused) {
+  const std::string bytes = wav_file(chunk("fmt ", wav_format(1, 2, 16)) + chunk("data", pcm(16)));
+  EXPECT_THAT(refused(bytes.substr(0, bytes.size() - 4)), HasSubstr("claims 12 bytes and 8 are there"));
+  EXPECT_THAT(refused(bytes.substr(0, bytes.size() - 12)), HasSubstr("claims 12 bytes and 0 are there"));
+}
+
 TEST_F(AudioFiles, RefusesWhatIsNotAudio) {
   EXPECT_THAT(refused("just some text, long enough to be looked at"), HasSubstr("x.wav: is not audio"));
   EXPECT_THAT(refused(""), HasSubstr("is not audio"));

@@ -5,6 +5,12 @@
 
 #include "descriptor/problem.hpp"
 
+#ifdef __CUDACC__
+#define CONVNORM_HOST_DEVICE __host__ __device__
+#else
+#define CONVNORM_HOST_DEVICE
+#endif
+
 namespace convnorm::cuda {
 
 // One op of the list after the norm.
@@ -54,7 +60,7 @@ struct Arguments {
   int glu;  // index of the glu among post; post_count without one
   PostOp post[CONVNORM_MAX_POST];
 
-  const void* packed_weight() const { return packed + 1; }
+  CONVNORM_HOST_DEVICE const void* packed_weight() const { return packed + 1; }
 };
 
 // The part that a plan knows; tensors are null.

@@ -30,9 +30,9 @@ std::span<const BuiltArchitecture> built_architectures() {
   return built;
 }
 
-std::string built_architectures_text() {
+std::string architectures_text(std::span<const BuiltArchitecture> built) {
   std::vector<std::string> names;
-  for (const BuiltArchitecture& each : built_architectures()) {
+  for (const BuiltArchitecture& each : built) {
     names.push_back(fmt::format("{}_{}{}", each.intermediate ? "compute" : "sm", each.major, each.minor));
   }
   return fmt::format("{}", fmt::join(names, ", "));
@@ -43,7 +43,7 @@ void require_code_for(const DeviceLimits& device, std::span<const BuiltArchitect
   fail(CONVNORM_NO_DEVICE,
        "this build has no code for device {} ({}, {}): it was built for {}; rebuild with "
        "-DCONVNORM_CUDA_ARCHITECTURES={}{}, or use device=cpu",
-       device.ordinal, device.name, device.architecture(), built_architectures_text(), device.major, device.minor);
+       device.ordinal, device.name, device.architecture(), architectures_text(built), device.major, device.minor);
 }
 
 DeviceLimits current_device() {

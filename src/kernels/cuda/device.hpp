@@ -39,7 +39,7 @@ std::vector<BuiltArchitecture> parse_architectures(const std::string& list);
 
 // Of the paths for any GPU.
 std::span<const BuiltArchitecture> built_architectures();
-std::string built_architectures_text();
+std::string architectures_text(std::span<const BuiltArchitecture> built);
 
 // Throws Failure(NO_DEVICE) if no built code runs on the device: names both.
 void require_code_for(const DeviceLimits& device, std::span<const BuiltArchitecture> built);

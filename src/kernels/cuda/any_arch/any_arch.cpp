@@ -53,12 +53,18 @@ class AnyArch final : public CudaExecutable {
   explicit AnyArch(const PlanRequest& request)
       : CudaExecutable(request), tile_(choose_tile(problem_, sizes_, device_)) {
     const int64_t limit = sizes_.y_elements * element_size(problem_.dtype) + kWorkspaceAllowance;
-    const int64_t each = std::max<int64_t>(1, bytes_of(2) - bytes_of(1));
-    // Pieces are rounded up, so one sample alone may take a little more than the difference.
-    at_once_ = std::clamp<int64_t>((limit - bytes_of(1)) / each + 1, 1, std::max<int64_t>(1, problem_.n));
+    const int64_t samples = std::max<int64_t>(1, problem_.n);
+    at_once_ = largest(samples, [&](int64_t count) { return bytes_of(count, sizes_.l_out) <= limit; });
+    positions_ = sizes_.l_out;
+    if (bytes_of(at_once_, positions_) <= limit) return;
+    // Not even one sample's z fits: it is computed twice, the second time a stretch of positions after the other.
+    const int64_t stretches = tiles_along(sizes_.l_out, kStretch);
+    positions_ = kStretch * largest(stretches, [&](int64_t count) { return bytes_of(1, count * kStretch) <= limit; });
+    twice_ = positions_ < sizes_.l_out;
+    positions_ = std::min(positions_, sizes_.l_out);
   }
 
-  size_t workspace_bytes() const override { return static_cast<size_t>(bytes_of(at_once_)); }
+  size_t workspace_bytes() const override { return static_cast<size_t>(bytes_of(at_once_, positions_)); }
 
   std::vector<std::pair<std::string, std::string>> config() const override {
     return with_tile(tile_, [&](auto shape) -> std::vector<std::pair<std::string, std::string>> {
@@ -66,13 +72,14 @@ class AnyArch final : public CudaExecutable {
       return {{"tile", std::to_string(T::kChannels) + " channels x " + std::to_string(T::kPositions) + " positions"},
               {"depth", std::to_string(T::kDepth) + " products"},
               {"CTAs", std::to_string(tiles_of<T>(problem_, sizes_))},
-              {"at once", std::to_string(at_once_) + " samples"}};
+              {"at once", std::to_string(at_once_) + " samples, " + std::to_string(positions_) + " positions"},
+              {"convolutions", twice_ ? "2: for the statistics, then for the result" : "1"}};
     });
   }
 
   Accounting accounting() const override {
     const double least = compulsory_bytes(problem_, sizes_), z = 4.0 * static_cast<double>(sizes_.z_elements);
-    return {.flops = sizes_.flops,
+    return {.flops = sizes_.flops * (twice_ && has_norm(problem_) ? 2 : 1),
             .min_bytes = least,
             .moved_bytes = least + 2 * z,
             .z_bytes = z,
@@ -89,30 +96,59 @@ class AnyArch final : public CudaExecutable {
   void enqueue(const Arguments& a, void* workspace, cudaStream_t stream) const override {
     for (int64_t first = 0; first < problem_.n; first += at_once_) {
       Pieces pieces(workspace);
-      const Wave wave = cut(pieces, first, std::min(at_once_, problem_.n - first));
-      switch (problem_.dtype) {
-        case CONVNORM_F16:
-          convolve_f16(a, wave, tile_, stream);
-          break;
-        case CONVNORM_BF16:
-          convolve_bf16(a, wave, tile_, stream);
-          break;
-        default:
-          convolve_f32(a, wave, tile_, stream);
-          break;
+      Wave wave = cut(pieces, std::min(at_once_, problem_.n - first), positions_);
+      wave.first = first;
+      if (has_norm(problem_)) {
+        Wave whole = wave;
+        whole.positions = sizes_.l_out;
+        if (twice_) whole.z = nullptr;
+        convolve(a, whole, stream);
+        merge(a, whole, stream);
       }
-      if (has_norm(problem_)) merge(a, wave, stream);
-      normalise(a, wave, stream);
+      wave.partial = nullptr;
+      for (; wave.position < sizes_.l_out; wave.position += positions_) {
+        wave.positions = std::min(positions_, sizes_.l_out - wave.position);
+        if (twice_ || !has_norm(problem_)) convolve(a, wave, stream);
+        normalise(a, wave, stream);
+      }
     }
   }
 
  private:
-  Wave cut(Pieces& pieces, int64_t first, int64_t count) const {
+  static constexpr int kStretch = 1024;  // positions: a multiple of every tile's
+
+  // The largest count of 1 to `most` for which `fits`, which holds for fewer if it holds for more; 1 if for none.
+  template <class Fits>
+  static int64_t largest(int64_t most, const Fits& fits) {
+    int64_t low = 1, high = most;
+    while (low < high) {
+      const int64_t middle = low + (high - low + 1) / 2;
+      if (fits(middle)) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+
+  void convolve(const Arguments& a, const Wave& wave, cudaStream_t stream) const {
+    switch (problem_.dtype) {
+      case CONVNORM_F16:
+        return convolve_f16(a, wave, tile_, stream);
+      case CONVNORM_BF16:
+        return convolve_bf16(a, wave, tile_, stream);
+      default:
+        return convolve_f32(a, wave, tile_, stream);
+    }
+  }
+
+  Wave cut(Pieces& pieces, int64_t count, int64_t positions) const {
     Wave wave{};
-    wave.first = first, wave.count = count;
+    wave.count = count, wave.positions = positions;
     wave.segment_positions = with_tile(tile_, [](auto shape) { return int{decltype(shape)::kSegment}; });
     wave.segments = tiles_along(sizes_.l_out, wave.segment_positions);
-    wave.z = pieces.take<float>(count * problem_.o * sizes_.l_out);
+    wave.z = pieces.take<float>(count * problem_.o * positions);
     if (!has_norm(problem_)) return wave;
     wave.partial = pieces.take<SegmentMoments>(count * problem_.o * wave.segments);
     wave.chunks = tiles_along(sizes_.o_per_norm_group * wave.segments, kSegmentsPerChunk);
@@ -121,14 +157,16 @@ class AnyArch final : public CudaExecutable {
     return wave;
   }
 
-  int64_t bytes_of(int64_t samples) const {
+  int64_t bytes_of(int64_t samples, int64_t positions) const {
     Pieces pieces(nullptr);
-    cut(pieces, 0, samples);
+    cut(pieces, samples, positions);
     return pieces.used();
   }
 
   TileKind tile_;
-  int64_t at_once_ = 1;
+  int64_t at_once_;     // samples
+  int64_t positions_;   // at once; of one sample where twice_
+  bool twice_ = false;  // the convolution is computed for the statistics, then for the result
 };
 
 }  // namespace

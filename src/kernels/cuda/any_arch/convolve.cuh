@@ -52,14 +52,14 @@ struct Loader {
   // group and to the group's packed weight.
   template <class Element>
   __device__ void fetch(const Arguments& a, const Element* x_sample, const float* w_group, const Origin& o, int64_t r0,
-                        int64_t depth, int64_t length, Division step) {
+                        int64_t depth, int64_t length, int64_t end, Division step) {
     const int64_t l = o.position + static_cast<int>(threadIdx.x) % T::kPositions;
     const bool ncl = a.layout == CONVNORM_NCL;
 #pragma unroll
     for (int i = 0; i < kX; ++i) {
       const int row = static_cast<int>(threadIdx.x) / T::kPositions + i * kRowsAtOnceX;
       x[i] = 0;
-      if (r0 + row < depth && row < T::kDepth && l < a.l_out) {
+      if (r0 + row < depth && row < T::kDepth && l < end) {
         const int64_t at = input_position(a, l * a.stride + k[i] * a.dilation - a.pad_left, length);
         if (at >= 0) x[i] = to_float(__ldg(x_sample + (ncl ? c[i] * a.l + at : at * a.c + c[i])));
       }
@@ -137,6 +137,7 @@ template <class T, class Element>
 __device__ void convolve_tile(const Arguments& a, const Wave& wave, const Origin& origin, Shared<T>& shared) {
   const int64_t n = wave.first + origin.sample;
   const int64_t length = sample_length(a, n);
+  const int64_t end = wave.position + wave.positions;
   const int64_t depth = a.c_per_conv_group * a.k;
   const int64_t first_input = origin.conv_group * a.c_per_conv_group;
   const auto* x_sample =
@@ -155,12 +156,12 @@ __device__ void convolve_tile(const Arguments& a, const Wave& wave, const Origin
   Loader<T> loader;
   loader.start(a);
   const Division step = divide(T::kDepth, a.k);
-  loader.fetch(a, x_sample, w_group, origin, 0, depth, length, step);
+  loader.fetch(a, x_sample, w_group, origin, 0, depth, length, end, step);
   for (int64_t r = 0; r < depth; r += T::kDepth) {
     __syncthreads();
     loader.put(shared);
     __syncthreads();
-    if (r + T::kDepth < depth) loader.fetch(a, x_sample, w_group, origin, r + T::kDepth, depth, length, step);
+    if (r + T::kDepth < depth) loader.fetch(a, x_sample, w_group, origin, r + T::kDepth, depth, length, end, step);
 #pragma unroll
     for (int d = 0; d < T::kDepth; ++d) {
       float w[T::kOwnChannels], x[T::kOwnPositions];
@@ -203,19 +204,21 @@ __device__ void convolve_tile(const Arguments& a, const Wave& wave, const Origin
   const int64_t channel0 = origin.conv_group * a.o_per_conv_group + origin.channel;
   const int rows = static_cast<int>(min(static_cast<int64_t>(T::kChannels), a.o_per_conv_group - origin.channel));
   const int columns =
-      static_cast<int>(max(int64_t{0}, min(static_cast<int64_t>(T::kPositions), valid - origin.position)));
+      static_cast<int>(max(int64_t{0}, min(static_cast<int64_t>(T::kPositions), min(valid, end) - origin.position)));
 
   // Neighbouring threads store neighbouring values, in either layout.
-  for (int i = threadIdx.x; i < T::kChannels * T::kPositions; i += kThreads) {
+  if (wave.z != nullptr) {
     const bool ncl = a.layout == CONVNORM_NCL;
-    const int row = ncl ? i / T::kPositions : i % T::kChannels;
-    const int column = ncl ? i % T::kPositions : i / T::kChannels;
-    if (row >= rows || column >= columns) continue;
-    const int64_t channel = channel0 + row, l = origin.position + column;
-    wave.z[ncl ? (origin.sample * a.o + channel) * a.l_out + l : (origin.sample * a.l_out + l) * a.o + channel] =
-        shared.z[row][column];
+    for (int i = threadIdx.x; i < T::kChannels * T::kPositions; i += kThreads) {
+      const int row = ncl ? i / T::kPositions : i % T::kChannels;
+      const int column = ncl ? i % T::kPositions : i / T::kChannels;
+      if (row >= rows || column >= columns) continue;
+      const int64_t channel = channel0 + row, l = origin.position - wave.position + column;
+      wave.z[ncl ? (origin.sample * a.o + channel) * wave.positions + l
+                 : (origin.sample * wave.positions + l) * a.o + channel] = shared.z[row][column];
+    }
   }
-  if (a.groups == 0) return;
+  if (wave.partial == nullptr) return;
   constexpr int kSegments = T::kPositions / T::kSegment, kWarps = kThreads / 32;
   for (int i = static_cast<int>(threadIdx.x) / 32; i < T::kChannels * kSegments; i += kWarps) {
     const int row = i / kSegments, segment = i % kSegments;
@@ -233,7 +236,8 @@ template <class T, class Element>
 __global__ void __launch_bounds__(kThreads)
     convolve_kernel(const __grid_constant__ Arguments a, const __grid_constant__ Wave wave, int64_t tiles) {
   __shared__ Shared<T> shared;
-  const int64_t across = tiles_along(a.l_out, T::kPositions), down = tiles_along(a.o_per_conv_group, T::kChannels);
+  const int64_t across = tiles_along(wave.positions, T::kPositions),
+                down = tiles_along(a.o_per_conv_group, T::kChannels);
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const Division column = divide(tile, across), row = divide(column.quotient, down),
                    group = divide(row.quotient, a.conv_groups);
@@ -241,7 +245,7 @@ __global__ void __launch_bounds__(kThreads)
                               {.sample = group.quotient,
                                .conv_group = group.remainder,
                                .channel = row.remainder * T::kChannels,
-                               .position = column.remainder * T::kPositions},
+                               .position = wave.position + column.remainder * T::kPositions},
                               shared);
     __syncthreads();
   }
@@ -252,7 +256,7 @@ void convolve_elements(const Arguments& a, const Wave& wave, TileKind kind, cuda
   with_tile(kind, [&](auto shape) {
     using T = decltype(shape);
     const int64_t tiles = wave.count * a.conv_groups * tiles_along(a.o_per_conv_group, T::kChannels) *
-                          tiles_along(a.l_out, T::kPositions);
+                          tiles_along(wave.positions, T::kPositions);
     launch("launching any_arch's convolution", convolve_kernel<T, Element>,
            {.grid = dim3(grid_for(tiles)), .block = dim3(kThreads)}, stream, a, wave, tiles);
   });

@@ -105,8 +105,8 @@ template <class Element>
 __global__ void __launch_bounds__(kThreads)
     normalise_kernel(const __grid_constant__ Arguments a, const __grid_constant__ Wave wave, int64_t elements) {
   const bool ncl = a.layout == CONVNORM_NCL, glu = a.glu < a.post_count;
-  const int64_t inner = ncl ? a.l_out : a.c_y, outer = ncl ? a.c_y : a.l_out;
-  const int64_t partner = ncl ? a.c_y * a.l_out : a.c_y;  // from z of a channel to z of the one that gates it
+  const int64_t inner = ncl ? wave.positions : a.c_y, outer = ncl ? a.c_y : wave.positions;
+  const int64_t partner = ncl ? a.c_y * wave.positions : a.c_y;  // from z of a channel to z of the one that gates it
   for (int64_t first = int64_t{blockIdx.x} * kThreads * kOwn; first < elements;
        first += int64_t{gridDim.x} * kThreads * kOwn) {
     Position at[kOwn];
@@ -120,11 +120,12 @@ __global__ void __launch_bounds__(kThreads)
       const Division row = divide(index, inner), sample = divide(row.quotient, outer);
       at[i].n = wave.first + sample.quotient;
       at[i].channel = ncl ? sample.remainder : row.remainder;
-      at[i].l = ncl ? row.remainder : sample.remainder;
+      const int64_t column = ncl ? row.remainder : sample.remainder;
+      at[i].l = wave.position + column;
       at[i].inside = at[i].l < valid_outputs(a, sample_length(a, at[i].n));
       if (!at[i].inside) continue;
-      const int64_t z = ncl ? (sample.quotient * a.o + at[i].channel) * a.l_out + at[i].l
-                            : (sample.quotient * a.l_out + at[i].l) * a.o + at[i].channel;
+      const int64_t z = ncl ? (sample.quotient * a.o + at[i].channel) * wave.positions + column
+                            : (sample.quotient * wave.positions + column) * a.o + at[i].channel;
       v[i] = normalised(a, wave, wave.z[z], sample.quotient, at[i].channel);
       if (glu) gate[i] = normalised(a, wave, wave.z[z + partner], sample.quotient, at[i].channel + a.c_y);
     }
@@ -140,9 +141,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const int64_t index = first + i * kThreads + threadIdx.x;
-      if (index < elements) {
-        store<Element>(a.y, wave.first * a.c_y * a.l_out + index, at[i].inside ? v[i] : 0.0f);
-      }
+      if (index < elements) store<Element>(a.y, y_index(a, at[i]), at[i].inside ? v[i] : 0.0f);
     }
   }
 }
@@ -159,7 +158,7 @@ void merge(const Arguments& a, const Wave& wave, cudaStream_t stream) {
 }
 
 void normalise(const Arguments& a, const Wave& wave, cudaStream_t stream) {
-  const int64_t elements = wave.count * a.c_y * a.l_out;
+  const int64_t elements = wave.count * a.c_y * wave.positions;
   with_device_element(a.dtype, [&](auto element) {
     launch("launching any_arch's normalisation", normalise_kernel<decltype(element)>,
            {.grid = dim3(grid_for((elements + kThreads * kOwn - 1) / (kThreads * kOwn))), .block = dim3(kThreads)},

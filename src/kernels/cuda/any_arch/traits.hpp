@@ -59,14 +59,15 @@ struct Norm {
 
 inline constexpr int kSegmentsPerChunk = 16 * kThreads;  // that one CTA merges
 
-// Samples [first, first + count), whose z is in the workspace at the same time.
+// What is computed at a time: samples [first, first + count), outputs [position, position + positions) of each.
 struct Wave {
   int64_t first, count;
-  int64_t segments;         // of one channel
+  int64_t position, positions;
+  int64_t segments;         // of one channel, over all of L_out
   int segment_positions;    // Tile::kSegment
-  float* z;                 // (count, C_out, L_out) or (count, L_out, C_out)
-  SegmentMoments* partial;  // (count, C_out, segments)
-  Moments* merged;          // (count, G, chunks); not used where chunks is 1
+  float* z;                 // (count, C_out, positions) or (count, positions, C_out); null: not kept
+  SegmentMoments* partial;  // (count, C_out, segments); null: not measured
+  Moments* merged;          // (count, G, chunks); null where chunks is 1
   int64_t chunks;           // of kSegmentsPerChunk segments, in one group
   Norm* norms;              // (count, G)
 };
@@ -82,9 +83,7 @@ void normalise(const Arguments& arguments, const Wave& wave, cudaStream_t stream
 // w (C_out, C_in/conv_groups, K) -> fp32 (conv_groups, C_in/conv_groups * K, C_out/conv_groups).
 void pack(const Arguments& arguments, const void* weight, float* packed, cudaStream_t stream);
 
-CONVNORM_HOST_DEVICE inline int64_t tiles_along(int64_t extent, int tile) {
-  return (extent + tile - 1) / tile;
-}
+CONVNORM_HOST_DEVICE inline int64_t tiles_along(int64_t extent, int tile) { return (extent + tile - 1) / tile; }
 
 // CTAs for `items` pieces of work, which they take in turn: enough to fill any GPU many times over.
 inline unsigned grid_for(int64_t items) {

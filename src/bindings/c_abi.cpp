@@ -190,6 +190,15 @@ convnorm_status convnorm_pack_weight(const convnorm_plan* plan, const void* weig
   });
 }
 
+convnorm_status convnorm_check_packed(const convnorm_plan* plan, const void* packed, const convnorm_launch* launch) {
+  return guarded([&] {
+    const convnorm_plan& chosen = required(plan, "plan");
+    required(static_cast<const char*>(packed), "packed");
+    chosen.executable->check_memory("packed", packed);
+    chosen.executable->check_packed(convnorm::open_packed(chosen, packed), launch_of(chosen, launch));
+  });
+}
+
 size_t convnorm_plan_workspace_size(const convnorm_plan* plan) {
   size_t bytes = 0;
   guarded([&] { bytes = convnorm::workspace_buffer_bytes(required(plan, "plan")); });

@@ -60,6 +60,9 @@ class Executable {
   virtual size_t workspace_bytes() const = 0;
   virtual void run(const convnorm_tensors& tensors, const void* packed, void* workspace,
                    const Launch& launch) const = 0;
+  // Throws Failure(PACKED_MISMATCH) if `packed` lacks the launch's fingerprint. For weights that the host cannot look at
+  // without waiting; the others are checked before.
+  virtual void check_packed(const void*, const Launch&) const {}
   // Throws Failure(INVALID_ARGUMENT) if run() cannot reach the memory at `address`, which the message calls `name`.
   virtual void check_memory(const char*, const void*) const {}
   // What the layout of packed weights depends on beside problem, path and target.

@@ -81,6 +81,19 @@ void CudaExecutable::run(const convnorm_tensors& tensors, const void* packed, vo
   });
 }
 
+void CudaExecutable::check_packed(const void* packed, const Launch& launch) const {
+  const auto stream = static_cast<cudaStream_t>(launch.stream);
+  const DeviceScope scope(device_.ordinal);
+  PackedHeader header{};
+  check(cudaMemcpyAsync(&header, packed, sizeof(header), cudaMemcpyDeviceToHost, stream), "reading a packed weight");
+  check(cudaStreamSynchronize(stream), "reading a packed weight");
+  if (header.fingerprint == launch.fingerprint) return;
+  fail(CONVNORM_PACKED_MISMATCH,
+       "packed_weight is none, was packed for another plan than of {} on {}, or was copied to an address that is "
+       "aligned differently; pack the weight with this plan",
+       print_problem(problem_), device_.architecture());
+}
+
 void CudaExecutable::check_memory(const char* name, const void* address) const {
   const cudaPointerAttributes attributes = attributes_of(address);
   if (on_host(attributes)) {

@@ -18,6 +18,7 @@ class CudaExecutable : public Executable {
   // `weight` may lie in host memory, which is then copied through a temporary buffer of the stream.
   void pack(const void* weight, void* packed, const Launch& launch) const final;
   void run(const convnorm_tensors& tensors, const void* packed, void* workspace, const Launch& launch) const final;
+  void check_packed(const void* packed, const Launch& launch) const final;
   void check_memory(const char* name, const void* address) const final;
 
  protected:

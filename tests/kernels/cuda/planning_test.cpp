@@ -51,7 +51,8 @@ TEST(AnyArch, TakesEverythingWithinItsWorkspace) {
 
 TEST(AnyArch, ChoosesTilesThatOccupyTheGpu) {
   const auto tile = [](const char* line) { return configured(*any_arch(parse_problem(line), h200()), "tile"); };
-  EXPECT_EQ(tile("n=16,c=128,l=1024,o=256,k=3,p=1,g=32"), "64 channels x 64 positions");
+  EXPECT_EQ(tile("n=16,c=128,l=1024,o=256,k=3,p=1,g=32"), "128 channels x 64 positions");
+  EXPECT_EQ(tile("n=16,c=128,l=1024,o=64,k=3,p=1,g=32"), "64 channels x 64 positions");
   EXPECT_EQ(tile("n=64,c=512,l=16,o=512,k=5,p=2,g=8"), "64 channels x 16 positions");
   EXPECT_EQ(tile("n=1,c=512,l=16,o=512,k=5,p=2,g=8"), "16 channels x 16 positions");
   EXPECT_EQ(tile("n=4,c=512,l=3200,o=512,k=3,p=1,cg=512,g=1"), "1 channels x 256 positions");

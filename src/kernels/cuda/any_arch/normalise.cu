@@ -30,7 +30,7 @@ __device__ void merge_threads(Moments& own) {
     __syncthreads();
     if (threadIdx.x % (2 * step) == 0) merge_into(shared[threadIdx.x], shared[threadIdx.x + step]);
   }
-  own = shared[0];
+  if (threadIdx.x == 0) own = shared[0];
   __syncthreads();
 }
 

@@ -22,16 +22,19 @@ struct Tile {
   static_assert(kThreads % kChannels == 0 && kThreads % kPositions == 0 && kPositions % kSegment == 0);
 };
 
-using Wide = Tile<64, 64, 16, 4, 4>;   // long rows
-using Short = Tile<64, 16, 16, 4, 1>;  // short rows, many samples
-using Small = Tile<16, 16, 32, 1, 1>;  // few outputs: as many CTAs as can be had
-using Row = Tile<1, 256, 8, 1, 1>;     // conv groups of few outputs, depthwise ones above all
+using Large = Tile<128, 64, 16, 8, 4>;  // long rows, many channels
+using Wide = Tile<64, 64, 16, 4, 4>;    // long rows
+using Short = Tile<64, 16, 16, 4, 1>;   // short rows, many samples
+using Small = Tile<16, 16, 32, 1, 1>;   // few outputs: as many CTAs as can be had
+using Row = Tile<1, 256, 8, 1, 1>;      // conv groups of few outputs, depthwise ones above all
 
-enum class TileKind { wide, short_rows, small, row };
+enum class TileKind { large, wide, short_rows, small, row };
 
 template <class Body>
 decltype(auto) with_tile(TileKind kind, Body&& body) {
   switch (kind) {
+    case TileKind::large:
+      return body(Large{});
     case TileKind::wide:
       return body(Wide{});
     case TileKind::short_rows:

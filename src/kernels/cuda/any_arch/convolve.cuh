@@ -116,6 +116,12 @@ __device__ SegmentMoments measure_as(const float (&v)[kOwn], int count) {
   return {static_cast<double>(mean) + correction, m2 < 0 ? 0 : m2};
 }
 
+// Out of line: it is rarely called, and would take registers from the products.
+template <int kOwn>
+__device__ __noinline__ SegmentMoments measure_in_double(const float (&v)[kOwn], int count) {
+  return measure_as<double>(v, count);
+}
+
 // In fp32, or in double where squares leave its range.
 template <int kSegment>
 __device__ SegmentMoments measure(const float* values, int count) {
@@ -126,7 +132,7 @@ __device__ SegmentMoments measure(const float* values, int count) {
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) v[i] = lane + 32 * i < count ? values[lane + 32 * i] : 0.0f;
   const SegmentMoments moments = measure_as<float>(v, count);
-  return isfinite(moments.m2) && moments.m2 > kSmallestSquares ? moments : measure_as<double>(v, count);
+  return isfinite(moments.m2) && moments.m2 > kSmallestSquares ? moments : measure_in_double(v, count);
 }
 
 template <class T, class Element>

@@ -22,7 +22,7 @@ __device__ void merge_into(Moments& total, const Moments& part) {
   total.count = count;
 }
 
-// Merges what the threads hold, neighbours first; thread 0 has the result.
+// Merges what the threads hold, neighbours first.
 __device__ void merge_threads(Moments& own) {
   __shared__ Moments shared[kThreads];
   shared[threadIdx.x] = own;
@@ -30,7 +30,8 @@ __device__ void merge_threads(Moments& own) {
     __syncthreads();
     if (threadIdx.x % (2 * step) == 0) merge_into(shared[threadIdx.x], shared[threadIdx.x + step]);
   }
-  if (threadIdx.x == 0) own = shared[0];
+  __syncthreads();
+  own = shared[0];
   __syncthreads();
 }
 

@@ -44,7 +44,10 @@ TileKind choose_tile(const Problem& p, const Sizes& sizes, const DeviceLimits& d
   constexpr int64_t kFewestChannels = 8;
   if (sizes.o_per_conv_group < kFewestChannels) return TileKind::row;
   const bool rows_fill_tiles = 2 * sizes.l_out >= tiles_along(sizes.l_out, Wide::kPositions) * Wide::kPositions;
-  if (rows_fill_tiles && sizes.o_per_conv_group > Wide::kChannels && tiles_of<Large>(p, sizes) >= device.sm_count) {
+  // Few products leave a large tile waiting for its own loads and stores.
+  constexpr int64_t kFewestProducts = 64;
+  if (rows_fill_tiles && sizes.o_per_conv_group > Wide::kChannels && sizes.c_per_conv_group * p.k >= kFewestProducts &&
+      tiles_of<Large>(p, sizes) >= device.sm_count) {
     return TileKind::large;
   }
   if (rows_fill_tiles && tiles_of<Wide>(p, sizes) >= device.sm_count) return TileKind::wide;

@@ -89,50 +89,51 @@ struct Loader {
   }
 };
 
-template <class V>
-__device__ V warp_sum(V value) {
+__device__ inline float warp_sum(float value) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
   return value;
 }
 
-// Mean, then centred squares, in arithmetic of type V, of `count` values of which this lane has `v`, at lane + 32 * i.
-// The deviations are summed too, which takes the rounding of the mean out again.
-template <class V, int kOwn>
-__device__ SegmentMoments measure_as(const float (&v)[kOwn], int count) {
-  const int lane = threadIdx.x % 32;
-  V sum = 0, rest = 0, squares = 0;
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) sum += static_cast<V>(v[i]);
-  const V mean = warp_sum(sum) / static_cast<V>(count);
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    const V d = lane + 32 * i < count ? static_cast<V>(v[i]) - mean : V{0};
-    rest += d;
-    squares += d * d;
-  }
-  const double deviations = static_cast<double>(warp_sum(rest)), correction = deviations / count;
-  const double m2 = static_cast<double>(warp_sum(squares)) - deviations * correction;
-  return {static_cast<double>(mean) + correction, m2 < 0 ? 0 : m2};
-}
-
-// Out of line: it is rarely called, and would take registers from the products.
-template <int kOwn>
-__device__ __noinline__ SegmentMoments measure_in_double(const float (&v)[kOwn], int count) {
-  return measure_as<double>(v, count);
-}
-
-// In fp32, or in double where squares leave its range.
+// Mean, then centred squares, of `count` values of which this lane takes those at lane + 32 * i. The deviations are
+// summed too, which takes the rounding of the mean out again. Where squares leave fp32's range, each lane does all of
+// it in double: that is rare, and takes no registers from the products.
 template <int kSegment>
 __device__ SegmentMoments measure(const float* values, int count) {
   constexpr int kOwn = (kSegment + 31) / 32;
-  constexpr double kSmallestSquares = 1e-25;
+  constexpr float kSmallestSquares = 1e-25f;
   const int lane = threadIdx.x % 32;
-  float v[kOwn];
+  float v[kOwn], sum = 0;
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) v[i] = lane + 32 * i < count ? values[lane + 32 * i] : 0.0f;
-  const SegmentMoments moments = measure_as<float>(v, count);
-  return isfinite(moments.m2) && moments.m2 > kSmallestSquares ? moments : measure_in_double(v, count);
+  for (int i = 0; i < kOwn; ++i) {
+    v[i] = lane + 32 * i < count ? values[lane + 32 * i] : 0.0f;
+    sum += v[i];
+  }
+  const float mean = warp_sum(sum) / static_cast<float>(count);
+  float rest = 0, squares = 0;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const float d = lane + 32 * i < count ? v[i] - mean : 0.0f;
+    rest += d;
+    squares += d * d;
+  }
+  rest = warp_sum(rest);
+  squares = warp_sum(squares);
+  if (isfinite(squares) && squares > kSmallestSquares) {
+    const double correction = static_cast<double>(rest) / count;
+    const double m2 = static_cast<double>(squares) - static_cast<double>(rest) * correction;
+    return {static_cast<double>(mean) + correction, m2 < 0 ? 0 : m2};
+  }
+  double wide_sum = 0, wide_squares = 0;
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) wide_sum += static_cast<double>(values[i]);
+  const double wide_mean = wide_sum / count;
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    const double d = static_cast<double>(values[i]) - wide_mean;
+    wide_squares += d * d;
+  }
+  return {wide_mean, wide_squares};
 }
 
 template <class T, class Element>
@@ -235,7 +236,7 @@ __device__ void convolve_tile(const Arguments& a, const Wave& wave, const Origin
 }
 
 template <class T, class Element>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     convolve_kernel(const __grid_constant__ Arguments a, const __grid_constant__ Wave wave, int64_t tiles) {
   __shared__ Shared<T> shared;
   const int64_t across = tiles_along(wave.positions, T::kPositions),

@@ -77,6 +77,13 @@ ExitStatus test_problem(const NamedProblem& named, convnorm_device device, int32
 ExitStatus selftest(convnorm_device device, int32_t threads, bool json) {
   std::istringstream list{std::string(kSelftestProblems)};
   const std::vector<NamedProblem> problems = read_list(list, "the built-in list");
+  if (device == CONVNORM_CUDA && !gpu_is_usable()) {
+    // Fails with the reason, once instead of for each problem.
+    convnorm_plan_options options;
+    convnorm_plan_options_init(&options);
+    options.device = device;
+    const Plan probe(problems.front().problem, options);
+  }
   Progress progress("selftest", problems.size());
   Tally tally;
   const ExitStatus status = for_each_problem(problems, progress, json, [&](const NamedProblem& named) {

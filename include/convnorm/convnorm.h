@@ -274,7 +274,7 @@ CONVNORM_API convnorm_status convnorm_execute(const convnorm_plan* plan, const c
 
 /* ---- Machine --------------------------------------------------------------------------------------------------- */
 
-/* What this machine can do, measured. */
+/* What this machine's CPUs can do, measured. */
 typedef struct convnorm_machine {
   double fma_gflops;      /* peak of independent fp32 fused multiply-adds, all threads together */
   double bandwidth_gbps;  /* memory bandwidth in GB/s: read plus written, of a streaming copy, all threads together */

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <mutex>
 #include <string_view>
 
 #include "descriptor/text.hpp"
@@ -14,7 +16,7 @@ namespace convnorm::cuda {
 std::vector<BuiltArchitecture> parse_architectures(const std::string& list) {
   std::vector<BuiltArchitecture> built;
   for (std::string_view rest = list; !rest.empty();) {
-    const std::string_view item = rest.substr(0, rest.find(';'));
+    const std::string_view item = rest.substr(0, rest.find_first_of(";,"));
     rest.remove_prefix(std::min(rest.size(), item.size() + 1));
     int number = 0;
     std::from_chars(item.data(), item.data() + item.size(), number);
@@ -46,23 +48,11 @@ void require_code_for(const DeviceLimits& device, std::span<const BuiltArchitect
        device.ordinal, device.name, device.architecture(), architectures_text(built), device.major, device.minor);
 }
 
-DeviceLimits current_device() {
-  int count = 0;
-  const cudaError_t found = cudaGetDeviceCount(&count);
-  if (found == cudaErrorInsufficientDriver) {
-    int runtime = 0;
-    cudaRuntimeGetVersion(&runtime);
-    fail(CONVNORM_NO_DEVICE,
-         "there is no CUDA driver here, or one older than CUDA {}.{}, which this build needs; use device=cpu",
-         runtime / 1000, runtime % 1000 / 10);
-  }
-  if (found == cudaErrorNoDevice || (found == cudaSuccess && count == 0)) {
-    fail(CONVNORM_NO_DEVICE, "the CUDA driver finds no device; use device=cpu");
-  }
-  check(found, "looking for devices");
+namespace {
 
+DeviceLimits ask_limits(int ordinal) {
   DeviceLimits limits;
-  check(cudaGetDevice(&limits.ordinal), "asking for the current device");
+  limits.ordinal = ordinal;
   const auto attribute = [&](cudaDeviceAttr which) {
     int value = 0;
     check(cudaDeviceGetAttribute(&value, which, limits.ordinal), "asking for a device's limits");
@@ -78,6 +68,38 @@ DeviceLimits current_device() {
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, limits.ordinal), "asking for a device's name");
   limits.name = properties.name;
+  return limits;
+}
+
+// Asked for once: a device's properties take longer than a plan.
+DeviceLimits limits_of(int ordinal) {
+  static std::mutex mutex;
+  static std::map<int, DeviceLimits> known;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(ordinal);
+  return found != known.end() ? found->second : known.emplace(ordinal, ask_limits(ordinal)).first->second;
+}
+
+}  // namespace
+
+DeviceLimits current_device() {
+  int count = 0;
+  const cudaError_t found = cudaGetDeviceCount(&count);
+  if (found == cudaErrorInsufficientDriver) {
+    int runtime = 0;
+    cudaRuntimeGetVersion(&runtime);
+    fail(CONVNORM_NO_DEVICE,
+         "there is no CUDA driver here, or one older than CUDA {}.{}, which this build needs; use device=cpu",
+         runtime / 1000, runtime % 1000 / 10);
+  }
+  if (found == cudaErrorNoDevice || (found == cudaSuccess && count == 0)) {
+    fail(CONVNORM_NO_DEVICE, "the CUDA driver finds no device; use device=cpu");
+  }
+  check(found, "looking for devices");
+
+  int ordinal = 0;
+  check(cudaGetDevice(&ordinal), "asking for the current device");
+  const DeviceLimits limits = limits_of(ordinal);
   require_code_for(limits, built_architectures());
   return limits;
 }

@@ -34,7 +34,7 @@ struct BuiltArchitecture {
   }
 };
 
-// Reads CMake's list: "75-real;90-virtual", or "86" for both kinds.
+// Reads a list as CMake writes it, or with commas: "75-real;90-virtual", or "86" for both kinds.
 std::vector<BuiltArchitecture> parse_architectures(const std::string& list);
 
 // Of the paths for any GPU.

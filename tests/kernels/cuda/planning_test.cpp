@@ -67,7 +67,7 @@ TEST(AnyArch, ComputesTwiceOnlyWhereOneSampleDoesNotFit) {
 }
 
 TEST(Architectures, AreReadAsCMakeWritesThem) {
-  const std::vector<BuiltArchitecture> built = parse_architectures("75-real;86;90-virtual;120-real");
+  const std::vector<BuiltArchitecture> built = parse_architectures("75-real;86,90-virtual,120-real");
   EXPECT_EQ(architectures_text(built), "sm_75, sm_86, compute_86, compute_90, sm_120");
 }
 

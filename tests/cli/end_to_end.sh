@@ -169,8 +169,11 @@ grep -q '"shape":\[2,32,1\]' out || fail "B036: $(cat out)"
 [ -e never.npy ] && fail "a refused line left an output"
 
 # ---- B073: no such device
-refuse 'CUDA' run $line --output y2.npy --device cuda
-refuse 'CUDA' check $line --device cuda
+if ! "$convnorm" info --json | grep -q '"cuda_usable": true'; then
+  refuse 'CUDA' run $line --output y2.npy --device cuda
+  refuse 'CUDA' check $line --device cuda
+  refuse 'CUDA' selftest --device cuda
+fi
 expect 0 run $line --output y.npy --device auto
 
 # ---- B119, B057: element types

@@ -166,6 +166,10 @@ TEST_F(Execute, RecognisesWhatIsNotItsPackedWeight) {
   plan = planned("n=2,c=4,l=10,o=4,k=3,p=1,g=1,bias=1,pre=prelu,post=film+prelu+add,lengths=1");
   workspace.resize(convnorm_plan_workspace_size(plan.get()));
   expect_refused(CONVNORM_PACKED_MISMATCH, {"another plan", "g=1"});
+  EXPECT_EQ(convnorm_check_packed(plan.get(), packed.data(), nullptr), CONVNORM_PACKED_MISMATCH);
+  EXPECT_EQ(convnorm_check_packed(plan.get(), nullptr, nullptr), CONVNORM_INVALID_ARGUMENT);
+  ASSERT_EQ(convnorm_pack_weight(plan.get(), w.data(), packed.data(), packed.size(), nullptr), CONVNORM_OK);
+  EXPECT_EQ(convnorm_check_packed(plan.get(), packed.data(), nullptr), CONVNORM_OK) << convnorm_last_error();
 }
 
 // Buffers need no more alignment than malloc gives, whatever the kernels want.

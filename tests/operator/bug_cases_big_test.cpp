@@ -119,6 +119,18 @@ void expect_samples_repeat(Inputs in) {
 
 TEST(BigCases, B043_BatchBeyond65535) { expect_samples_repeat(make_inputs("n=65537,c=4,l=8,o=8,k=3,p=1,g=2,bias=1")); }
 
+// z of the one sample would take 93 MB, y takes 23: keeping it would exceed the workspace's limit.
+TEST(BigCases, ASampleWhoseConvolutionCannotBeKept) {
+  for (const char* layout : {"ncl", "nlc"}) {
+    const Inputs in = make_inputs(
+        fmt::format("n=1,c=1,l=2900000,o=8,k=3,p=1,g=2,bias=1,post=glu,dtype=f16,layout={}", layout), Fill::uniform);
+    const Outcome outcome = run(in, {.threads = 2});
+    ASSERT_EQ(outcome.fault, "");
+    EXPECT_LE(outcome.workspace_bytes, outcome.bytes.size() + (size_t{64} << 20));
+    EXPECT_EQ(compare(in, Expected(in), outcome.y, Arithmetic::single_precision), "") << outcome.path;
+  }
+}
+
 TEST(BigCases, B066_BatchOfShortSignalsAtAReducedSize) {
   expect_samples_repeat(make_inputs("n=65537,c=2,l=257,o=2,k=3,s=2,cg=2,g=2,bias=1"));
 }

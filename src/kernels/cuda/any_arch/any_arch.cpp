@@ -79,7 +79,7 @@ class AnyArch final : public CudaExecutable {
               {"depth", std::to_string(T::kDepth) + " products"},
               {"CTAs", std::to_string(tiles_of<T>(problem_, sizes_))},
               {"at once", std::to_string(at_once_) + " samples, " + std::to_string(positions_) + " positions"},
-              {"convolutions", twice_ ? "2: for the statistics, then for the result" : "1"}};
+              {"convolutions", twice_ && has_norm(problem_) ? "2: for the statistics, then for the result" : "1"}};
     });
   }
 

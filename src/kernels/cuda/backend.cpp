@@ -2,6 +2,9 @@
 
 #include "descriptor/text.hpp"
 #include "kernels/cuda/any_arch/any_arch.hpp"
+#ifdef CONVNORM_SM90_ONCHIP
+#include "kernels/cuda/sm90_onchip/onchip.hpp"
+#endif
 #include "plan/plan.hpp"
 
 namespace convnorm::cuda {
@@ -9,6 +12,10 @@ namespace convnorm::cuda {
 namespace {
 
 constexpr Implementation kImplementations[] = {
+#ifdef CONVNORM_SM90_ONCHIP
+    {"sm90_onchip", "tensor cores; the convolution's result stays in registers until it is normalised and stored",
+     "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_onchip},
+#endif
     {"any_arch", "three plain kernels for every GPU and every option: convolve, merge the statistics, normalise",
      "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
      consider_any_arch},

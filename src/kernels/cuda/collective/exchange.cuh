@@ -1,0 +1,41 @@
+// Statistics of a group whose rows and columns lie in several warpgroups, of this CTA or of others.
+//
+// Every participant publishes {tag, mean, M2} as one 16-byte word and reads those of all others until their tags match:
+// no fence, no counter, and every reader merges in the same order. The tag is the number of the round, counted by the
+// slot over all launches that ever used it, so words need no clearing.
+#pragma once
+
+#include "kernels/cuda/collective/statistics.cuh"
+#include "kernels/cuda/collective/wait.cuh"
+#include "kernels/cuda/ptx/memory.cuh"
+#include "kernels/cuda/sync_slots.hpp"
+
+namespace convnorm::cuda {
+
+// Takes this CTA's share in numbering the launch. The tag can only move on when all CTAs have read it, so all of them
+// number their launch alike.
+__device__ __forceinline__ uint64_t first_tag_of_launch(SyncHeader* header, unsigned ctas, int rounds) {
+  const uint64_t tag = ptx::load_relaxed(&header->tag);
+  // The comparison makes the arrival wait for the value.
+  if (tag != ~uint64_t{0} && atomicInc(&header->arrivals, ctas - 1) == ctas - 1) {
+    *reinterpret_cast<volatile uint64_t*>(&header->tag) = tag + rounds;
+  }
+  return tag + 1;
+}
+
+__device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, const Moments& m) {
+  ptx::store_relaxed(word, {tag, uint64_t{__float_as_uint(m.m2)} << 32 | __float_as_uint(m.mean)});
+}
+
+__device__ __forceinline__ Moments await(const ptx::Word* word, uint64_t tag, float count) {
+  ptx::Word found = ptx::load_relaxed(word);
+  Patience patience;
+  while (found.tag != tag) {
+    patience.lose("the statistics of another CTA");
+    found = ptx::load_relaxed(word);
+  }
+  return {count, __uint_as_float(static_cast<uint32_t>(found.payload)),
+          __uint_as_float(static_cast<uint32_t>(found.payload >> 32))};
+}
+
+}  // namespace convnorm::cuda

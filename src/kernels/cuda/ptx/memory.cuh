@@ -1,0 +1,62 @@
+// Global memory: loads that stay where they are written, and words that several CTAs exchange.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/ptx/word.hpp"
+
+namespace convnorm::cuda::ptx {
+
+// The bits of an element, or zero where it is not wanted, in which case nothing is read. Volatile, so that the compiler
+// issues many loads before it uses the first.
+__device__ __forceinline__ uint32_t load_bits(const float* source, bool wanted) {
+  uint32_t bits;
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n"
+      "@p ld.global.nc.b32 %0, [%1];\n}"
+      : "=r"(bits)
+      : "l"(source), "r"(static_cast<int>(wanted)));
+  return bits;
+}
+
+__device__ __forceinline__ uint32_t load_half_bits(const void* source, bool wanted) {
+  uint16_t bits;
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b16 %0, 0;\n"
+      "@p ld.global.nc.b16 %0, [%1];\n}"
+      : "=h"(bits)
+      : "l"(source), "r"(static_cast<int>(wanted)));
+  return bits;
+}
+__device__ __forceinline__ uint32_t load_bits(const __half* source, bool wanted) {
+  return load_half_bits(source, wanted);
+}
+__device__ __forceinline__ uint32_t load_bits(const __nv_bfloat16* source, bool wanted) {
+  return load_half_bits(source, wanted);
+}
+
+__device__ __forceinline__ void store_relaxed(Word* destination, Word word) {
+  asm volatile("{\n.reg .b128 v;\nmov.b128 v, {%1, %2};\nst.relaxed.gpu.global.b128 [%0], v;\n}" ::"l"(destination),
+               "l"(word.tag), "l"(word.payload)
+               : "memory");
+}
+
+__device__ __forceinline__ Word load_relaxed(const Word* source) {
+  Word word;
+  asm volatile("{\n.reg .b128 v;\nld.relaxed.gpu.global.b128 v, [%2];\nmov.b128 {%0, %1}, v;\n}"
+               : "=l"(word.tag), "=l"(word.payload)
+               : "l"(source)
+               : "memory");
+  return word;
+}
+
+__device__ __forceinline__ uint64_t load_relaxed(const uint64_t* source) {
+  uint64_t value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(source) : "memory");
+  return value;
+}
+
+}  // namespace convnorm::cuda::ptx

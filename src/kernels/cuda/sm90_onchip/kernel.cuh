@@ -1,0 +1,243 @@
+// y = post(GroupNorm(pre(conv1d(x, w) + b))) with z in registers from the first product to the store.
+//
+// Roles: `warpgroups` warpgroups compute 64 channels each; one warp feeds weights; the remaining warps load x. At the
+// start of a launch, when x is what everybody waits for, the computing warps load x as well.
+#pragma once
+
+#include "kernels/cuda/ptx/wgmma.cuh"
+#include "kernels/cuda/sm90_onchip/epilogue.cuh"
+#include "kernels/cuda/sm90_onchip/traits.cuh"
+#include "kernels/cuda/sm90_onchip/walk.cuh"
+#include "kernels/cuda/sm90_onchip/x_loader.cuh"
+
+namespace convnorm::cuda::sm90_onchip {
+
+// By one warp, before the first __syncthreads().
+__device__ __forceinline__ void init_barriers(const Parameters& p, uint32_t shared, int loader_warps, int lane) {
+  const Config& c = p.config;
+  const auto init = [&](int first, int count, int arrivals) {
+    for (int i = lane; i < count; i += 32) ptx::mbarrier_init(shared + first + 8 * i, arrivals);
+  };
+  init(p.plan.weights_full, c.weight_slots, 1);
+  init(p.plan.weights_empty, c.weight_slots, 1);
+  init(p.plan.x_full, c.x_slots, loader_warps + 4 * c.warpgroups);
+  init(p.plan.x_empty, c.x_slots, c.warpgroups);
+  init(p.plan.turn, 4, 1);
+  init(p.plan.launch_known, 1, 1);
+  ptx::fence_mbarrier_init();
+  __syncwarp();
+}
+
+// Feeds the weight ring, in the order in which the warpgroups take stages.
+template <class T>
+__device__ __forceinline__ void feed_weights(const Parameters& p, uint32_t shared) {
+  const Config& c = p.config;
+  const SharedPlan& plan = p.plan;
+  const auto taps = static_cast<int>(p.arguments.k);
+  const int tap_bytes = c.chunk_k16 * T::kParts * kStepBytes;
+  const int64_t block_bytes = int64_t{c.chunks} * taps * tap_bytes;
+  const int turns = c.staggered ? c.warpgroups : 1, side_by_side = c.staggered ? 1 : c.warpgroups;
+  int slot = 0;
+  uint32_t round = 0;  // how often the ring has been filled
+  for (Walk walk(c); walk.next();) {
+    const unsigned char* block = reinterpret_cast<const unsigned char*>(p.arguments.packed + 1) +
+                                 (int64_t{walk.row_tile} << c.warpgroups_log2) * block_bytes;
+#pragma unroll 1
+    for (int turn = 0; turn < turns; ++turn, block += block_bytes) {
+      const unsigned char* stage = block;
+#pragma unroll 1
+      for (int chunk = 0; chunk < c.chunks; ++chunk) {
+#pragma unroll 1
+        for (int tap = 0; tap < taps; tap += c.stage_taps) {
+          const int bytes = min(taps - tap, c.stage_taps) * tap_bytes;
+#pragma unroll 1
+          for (int neighbour = 0; neighbour < side_by_side; ++neighbour) {
+            if (round > 0) wait(shared + plan.weights_empty + 8 * slot, (round - 1) & 1, "an empty stage");
+            const uint32_t full = shared + plan.weights_full + 8 * slot;
+            ptx::mbarrier_arrive_expect_tx(full, bytes);
+            ptx::bulk_copy(shared + plan.weights + slot * plan.stage_bytes, stage + neighbour * block_bytes, bytes,
+                           full);
+            if (++slot == c.weight_slots) slot = 0, ++round;
+          }
+          stage += bytes;
+        }
+      }
+    }
+  }
+}
+
+// The products of one k16 step: all pairs of parts whose product counts.
+template <class T>
+__device__ __forceinline__ void multiply_step(float (&d)[T::kAccumulators], uint32_t a, uint32_t b, uint32_t b_part) {
+  using M = ptx::Wgmma<typename T::Operand>;
+  constexpr uint32_t kPart = kStepBytes / 16;
+  const auto issue = [&](int a_part, int b_parts) {
+    M::issue(d, ptx::descriptor(a + a_part * kPart), ptx::descriptor(b + b_parts * b_part));
+  };
+  issue(0, 0);
+  if constexpr (T::kParts >= 2) {
+    issue(0, 1);
+    issue(1, 0);
+  }
+  if constexpr (T::kParts == 3) {
+    issue(1, 1);
+    issue(0, 2);
+    issue(2, 0);
+  }
+}
+
+// Where a warpgroup stands in the rings.
+struct Rings {
+  int weight_slot = 0;
+  uint32_t weight_parity = 0;
+  int x_slot = 0;
+  uint32_t x_parity = 0;
+
+  __device__ __forceinline__ void advance_weights(const Config& c, int slots, uint32_t parity) {
+    weight_slot += slots;
+    weight_parity ^= parity;
+    if (weight_slot >= c.weight_slots) weight_slot -= c.weight_slots, weight_parity ^= 1;
+  }
+
+  __device__ __forceinline__ void advance_x(const Config& c) {
+    if (++x_slot == c.x_slots) x_slot = 0, x_parity ^= 1;
+  }
+};
+
+// z of a tile, the `tile`th of the CTA. A batch is one tap's products with one chunk, all in one straight line: the
+// compiler cannot keep the tensor cores busy across a branch without it. While a batch runs, the next one is issued.
+template <class T, int kChunkK16>
+__device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, int warpgroup, bool elected, int tile,
+                                         Rings& rings, float (&d)[T::kAccumulators]) {
+  const Config& c = p.config;
+  const SharedPlan& plan = p.plan;
+  const auto taps = static_cast<int>(p.arguments.k), stride = static_cast<int>(p.arguments.stride);
+  const int rows = c.rows();
+  const uint32_t b_part = 2 * kChunkK16 * rows;
+  int done_slot = 0, done_x_slot = 0;
+  const auto release = [&](bool chunk_done) {
+    if (!elected) return;
+    ptx::mbarrier_arrive(shared + plan.weights_empty + 8 * done_slot);
+    if (chunk_done) ptx::mbarrier_arrive(shared + plan.x_empty + 8 * done_x_slot);
+  };
+
+  if (c.staggered && (warpgroup > 0 || tile > 0)) {
+    wait(shared + plan.turn + 8 * warpgroup, (warpgroup > 0 ? tile : tile - 1) & 1, "its turn");
+  }
+#pragma unroll 1
+  for (int chunk = 0; chunk < c.chunks; ++chunk) {
+    wait(shared + plan.x_full + 8 * rings.x_slot, rings.x_parity, "x");
+    const uint32_t x_low = ptx::descriptor_low(shared + plan.x + rings.x_slot * plan.x_slot_bytes, rows * 16);
+    uint32_t shift = 0;
+    int phase = 0, tap = 0;
+#pragma unroll 1
+    do {
+      wait(shared + plan.weights_full + 8 * rings.weight_slot, rings.weight_parity, "weights");
+      const int first_tap = tap, end = min(tap + c.stage_taps, taps);
+      if (c.staggered && chunk == c.chunks - 1 && end == taps && elected) {
+        ptx::mbarrier_arrive(shared + plan.turn + 8 * (warpgroup + 1 == c.warpgroups ? 0 : warpgroup + 1));
+      }
+      uint32_t a = ptx::descriptor_low(shared + plan.weights + rings.weight_slot * plan.stage_bytes, kStepBytes / 2);
+#pragma unroll 1
+      do {
+        const uint32_t b = x_low + shift + phase * c.phase_rows;
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int k16 = 0; k16 < kChunkK16; ++k16) {
+          multiply_step<T>(d, a + k16 * (T::kParts * kStepBytes / 16), b + k16 * 2 * rows, b_part);
+        }
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();
+        if (tap == first_tap && (chunk > 0 || tap > 0)) release(tap == 0);
+        a += kChunkK16 * (T::kParts * kStepBytes / 16);
+        shift += c.tap_shift;
+        phase += c.tap_phase;
+        if (phase >= stride) phase -= stride, shift += c.samples;
+      } while (++tap < end);
+      done_slot = rings.weight_slot, done_x_slot = rings.x_slot;
+      rings.advance_weights(c, c.stage_step, 0);
+    } while (tap < taps);
+    rings.advance_x(c);
+  }
+  ptx::wgmma_wait<0>();
+  release(true);
+  if (c.staggered) {
+    for (int i = 1; i < c.warpgroups; ++i) rings.advance_weights(c, c.block_slots, c.block_parity);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_constant__ Parameters p) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const Config& c = p.config;
+  const uint32_t shared_base = ptx::shared_address(shared);
+  // The shuffle tells the compiler that the warp's number, and so every descriptor, is the same in all lanes.
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0), lane = threadIdx.x % 32;
+  const int producer = warp - 4 * c.warpgroups;  // 0: weights; above: x; below: computes
+
+  const int warpgroup = warp / 4;
+  XLoader<T> loader(p, shared);
+  Epilogue<T> epilogue(p, shared, warpgroup);
+  float initial = 0.0f;
+  if (producer == 0) {
+    init_barriers(p, shared_base, T::kLoaderWarps, lane);
+    __syncthreads();
+  } else {
+    loader.first_fill(threadIdx.x - (producer > 0 ? 32 : 0), [&](const Walk& walk) {
+      if (producer > 0) return;
+      initial = packed_fault(p.arguments);
+      epilogue.begin(walk);
+    });
+  }
+
+  if (producer >= 0) {
+    if constexpr (T::kWide) ptx::setmaxnreg_dec<T::kProducerRegisters>();
+    if (producer == 0) {
+      if (lane == 0) feed_weights<T>(p, shared_base);
+    } else {
+      if (c.words_per_warpgroup > 0 && producer == 1 && lane == 0) {
+        *reinterpret_cast<uint64_t*>(shared + p.plan.first_tag) =
+            first_tag_of_launch(p.slot.header, c.ctas(), c.iterations);
+        ptx::mbarrier_arrive(shared_base + p.plan.launch_known);
+      }
+      __syncwarp();
+      loader.refill(producer - 1);
+    }
+  } else {
+    if constexpr (T::kWide) ptx::setmaxnreg_inc<T::kConsumerRegisters>();
+    Rings rings;
+    if (c.staggered) {
+      for (int i = 0; i < warpgroup; ++i) rings.advance_weights(c, c.block_slots, c.block_parity);
+    } else {
+      rings.weight_slot = warpgroup;
+    }
+    int tile = 0;
+    for (Walk walk(c); walk.next(); ++tile) {
+      if (tile > 0) {
+        epilogue.sync();  // its tables are free
+        epilogue.begin(walk);
+      }
+      float d[T::kAccumulators];
+#pragma unroll
+      for (int i = 0; i < T::kAccumulators; ++i) d[i] = initial;
+      const auto convolve_chunks = [&]<int kChunkK16>() {
+        convolve<T, kChunkK16>(p, shared_base, warpgroup, threadIdx.x % 128 == 0, tile, rings, d);
+      };
+      switch (c.chunk_k16) {
+        case 4:
+          convolve_chunks.template operator()<4>();
+          break;
+        case 2:
+          convolve_chunks.template operator()<2>();
+          break;
+        default:
+          convolve_chunks.template operator()<1>();
+          break;
+      }
+      if (c.words_per_warpgroup > 0 && tile == 0) wait(shared_base + p.plan.launch_known, 0, "the launch's number");
+      epilogue.run(walk, d);
+    }
+  }
+}
+
+}  // namespace convnorm::cuda::sm90_onchip

@@ -1,0 +1,73 @@
+#include "kernels/cuda/sm90_onchip/onchip.hpp"
+
+#include "descriptor/text.hpp"
+#include "kernels/cuda/executable.hpp"
+#include "kernels/cuda/sm90_onchip/launch.hpp"
+#include "kernels/cuda/sm90_onchip/plan.hpp"
+
+namespace convnorm::cuda {
+
+namespace {
+
+using namespace sm90_onchip;
+
+class Sm90Onchip final : public CudaExecutable {
+ public:
+  Sm90Onchip(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config) {
+    if (config_.words_per_warpgroup > 0) reserve_sync_slot(device_.ordinal, config_.exchange_words());
+  }
+
+  size_t workspace_bytes() const override { return 0; }
+
+  std::string packing() const override {
+    return fmt::format("k16={},parts={},blocks={}", config_.chunk_k16, config_.parts, config_.blocks);
+  }
+
+  std::vector<std::pair<std::string, std::string>> config() const override {
+    const Config& c = config_;
+    const SharedPlan plan(c, static_cast<int>(element_size(problem_.dtype)));
+    return {
+        {"tile", fmt::format("{} channels x {} columns ({} samples x {} positions)", kBlockRows * c.warpgroups,
+                             c.tile_columns, c.samples, c.tile_positions)},
+        {"products", std::to_string(c.parts * (c.parts + 1) / 2)},
+        {"order", c.staggered ? "warpgroups one after the other" : "warpgroups side by side"},
+        {"x", fmt::format("{} of {} chunks of {} channels, {} rows, {} bytes each", c.x_slots, c.chunks,
+                          16 * c.chunk_k16, c.rows(), plan.x_slot_bytes)},
+        {"weights", fmt::format("{} stages of {} bytes", c.weight_slots, plan.stage_bytes)},
+        {"shared memory", fmt::format("{} bytes", plan.bytes)},
+        {"CTAs", fmt::format("{} in {} teams, {} domains, {} each", c.ctas(), c.teams, c.domains, c.iterations)},
+        {"exchange", c.words_per_warpgroup > 0 ? fmt::format("{} words", c.exchange_words()) : "none"},
+    };
+  }
+
+  Accounting accounting() const override {
+    const double least = compulsory_bytes(problem_, sizes_);
+    return {.flops = sizes_.flops, .min_bytes = least, .moved_bytes = least};
+  }
+
+ protected:
+  size_t packed_weight_bytes() const override { return static_cast<size_t>(packed_elements(problem_, config_)) * 2; }
+
+  void pack_weight(const void* weight, void* packed_weight, cudaStream_t stream) const override {
+    sm90_onchip::pack(problem_, config_, weight, packed_weight, stream);
+  }
+
+  void enqueue(const Arguments& arguments, void*, cudaStream_t stream) const override {
+    SyncSlot slot{};
+    if (config_.words_per_warpgroup > 0) slot = sync_slot(device_.ordinal, stream, config_.exchange_words());
+    launch_onchip(arguments, config_, slot, stream);
+  }
+
+ private:
+  Config config_;
+};
+
+}  // namespace
+
+Answer consider_sm90_onchip(const PlanRequest& request) {
+  auto answer = choose_config(request.problem, request.sizes, *request.gpu);
+  if (auto* reason = std::get_if<std::string>(&answer)) return Refusal{std::move(*reason)};
+  return std::make_unique<Sm90Onchip>(request, std::get<Config>(answer));
+}
+
+}  // namespace convnorm::cuda

@@ -1,0 +1,30 @@
+// Host side of the one-wave kernel that needs no GPU: which tiles, which rings, or why not.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "descriptor/problem.hpp"
+#include "kernels/cuda/device.hpp"
+#include "kernels/cuda/sm90_onchip/config.hpp"
+
+namespace convnorm::cuda::sm90_onchip {
+
+// What may be fixed from outside, for tests and measurements; 0: the planner's choice.
+struct Wishes {
+  int tile_columns = 0;
+  int warpgroups = 0;
+};
+
+// A config, or one sentence that says why there is none.
+std::variant<Config, std::string> choose_config(const Problem& problem, const Sizes& sizes, const DeviceLimits& device,
+                                                const Wishes& wishes = {});
+
+// Estimated cycles of a launch; what choose_config() minimises.
+double estimated_cycles(const Problem& problem, const Config& config);
+
+// 16-bit elements of the packed weight: [block][chunk][tap][k16][part][k8][64 rows][8 channels].
+int64_t packed_elements(const Problem& problem, const Config& config);
+
+}  // namespace convnorm::cuda::sm90_onchip

@@ -1,0 +1,67 @@
+// The instances of the one-wave kernel: what is fixed at compile time, what a launch receives, named barriers.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/arguments.hpp"
+#include "kernels/cuda/sm90_onchip/config.hpp"
+#include "kernels/cuda/sync_slots.hpp"
+
+namespace convnorm::cuda::sm90_onchip {
+
+template <class ElementT, int kPartsT, int kColumnsT, bool kWideT>
+struct Traits {
+  using Element = ElementT;
+  using Operand = std::conditional_t<std::is_same_v<Element, __half>, __half, __nv_bfloat16>;
+  static constexpr int kParts = kPartsT;
+  static constexpr int kColumns = kColumnsT;
+  static constexpr bool kWide = kWideT;
+  static constexpr int kMostWarpgroups = kWide ? 4 : 2;
+  static constexpr int kProducerWarps = kWide ? 4 : 8;  // the first feeds weights, the others load x
+  static constexpr int kLoaderWarps = kProducerWarps - 1;
+  static constexpr int kMostThreads = 128 * kMostWarpgroups + 32 * kProducerWarps;
+  // A launch of 640 threads gets 96 registers each. They are the pool: the producer warpgroup gives up 32 of its own,
+  // and each consumer takes 8.
+  static constexpr int kConsumerRegisters = 104;
+  static constexpr int kProducerRegisters = 64;
+  static constexpr int kAccumulators = kColumns / 2;  // of a thread
+  static constexpr int kTiles8 = kColumns / 8;        // column tiles of 8, of which a thread holds a 2 x 2
+
+  static_assert(kParts == 1 || std::is_same_v<Element, float>, "only fp32 is split");
+  static_assert(kColumns == 64 || kColumns == 128);
+};
+
+// How y is written; collective/store.cuh says what each costs.
+enum class Store : int {
+  kVectors,   // one sample per tile, every row of y starts on a sector of 32 bytes
+  kStaged,    // through shared memory
+  kElements,  // for rows that would start on sectors if y itself did
+};
+
+// Where x lies, in the types in which the loader computes.
+struct Input {
+  const void* x;            // (N, C_in, L)
+  int64_t sample_elements;  // C_in * L
+  int channels, length;     // C_in, L
+  int stride, pad_left;
+};
+
+// What a launch receives. What is needed first comes first: parameters are fetched a line at a time, and nothing else
+// runs while the first loads wait for them.
+struct Parameters {
+  Input input;
+  Config config;
+  SharedPlan plan;
+  SyncSlot slot;
+  Store store;
+  Arguments arguments;
+};
+
+// Named barriers of the hardware; 0 is __syncthreads().
+enum class NamedBarrier : int { kWarpgroup = 1 };  // kWarpgroup + i: the threads of warpgroup i
+
+}  // namespace convnorm::cuda::sm90_onchip

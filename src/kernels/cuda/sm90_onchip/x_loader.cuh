@@ -1,0 +1,215 @@
+// x (N, C_in, L) -> shared memory as [part][k8][row][8 channels] of 16 bits, the K-major layout without swizzle in
+// which the next row is the next 16 bytes: so one copy of x serves all taps.
+//
+// An item is one row's eight channels: eight loads, coalesced over the lanes, which take neighbouring rows; one 16-byte
+// store for each part.
+#pragma once
+
+#include "kernels/cuda/collective/store.cuh"
+#include "kernels/cuda/collective/wait.cuh"
+#include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/ptx/barrier.cuh"
+#include "kernels/cuda/ptx/memory.cuh"
+#include "kernels/cuda/sm90_onchip/traits.cuh"
+#include "kernels/cuda/sm90_onchip/walk.cuh"
+
+namespace convnorm::cuda::sm90_onchip {
+
+template <class T>
+class XLoader {
+ public:
+  using Element = typename T::Element;
+  using Operand = typename T::Operand;
+
+  __device__ __forceinline__ XLoader(const Parameters& p, unsigned char* shared)
+      : p_(p), in_(p.input), c_(p.config), shared_(shared), walk_(p.config) {}
+
+  // The first x_slots chunks of the CTA's first tile, by all warps but the one that feeds weights: `thread` counts
+  // their threads. Contains the CTA's first __syncthreads(), behind the first loads and `meanwhile`.
+  template <class Meanwhile>
+  __device__ __forceinline__ void first_fill(int thread, const Meanwhile& meanwhile) {
+    const int threads = static_cast<int>(blockDim.x) - 32;
+    const bool any = next_tile();
+    bool ready = false;
+    // A thread takes the same one or two items of every chunk.
+#pragma unroll 1
+    for (int first = 0; first < c_.slot_items; first += 2 * threads) {
+      const bool two = first + threads < c_.slot_items, last = first + 2 * threads >= c_.slot_items;
+      Source sources[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) sources[i] = source_of(first + i * threads + thread, any);
+      const int step = two ? 2 : 4;  // chunks
+#pragma unroll 1
+      for (int chunk = 0; chunk < c_.x_slots; chunk += step) {
+        uint32_t bits[4][8];
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+          const int its_chunk = chunk + (two ? u / 2 : u);
+          const bool second = two && u % 2 == 1;
+          const Source source = {second ? sources[1].address : sources[0].address,
+                                 second ? sources[1].channels : sources[0].channels};
+          load_channels(bits[u], source, its_chunk, its_chunk < c_.x_slots);
+        }
+        if (!ready) {
+          ready = true;
+          meanwhile(walk_);
+          __syncthreads();  // barriers are initialised
+        }
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+          const int its_chunk = chunk + (two ? u / 2 : u);
+          const int item = first + (two && u % 2 == 1 ? threads : 0) + thread;
+          if (its_chunk < c_.x_slots) {
+            if (item < c_.slot_items) store_item(bits[u], its_chunk, item);
+            if (last && !(two && u % 2 == 0)) publish(its_chunk, 1);
+          }
+        }
+      }
+    }
+  }
+
+  // Everything after the first fill, by the loader warps.
+  __device__ __forceinline__ void refill(int loader_warp) {
+    constexpr int kBatch = 2, kThreads = 32 * T::kLoaderWarps;
+    const int thread = 32 * loader_warp + threadIdx.x % 32;
+    // The computing warps, which took part in the first fill, arrive by proxy.
+    const uint32_t arrivals = loader_warp == 0 ? 1 + 4 * c_.warpgroups : 1;
+    int slot = 0;
+    uint32_t parity = 0;
+    int chunk = c_.x_slots;
+    while (true) {
+      if (chunk == c_.chunks) {
+        if (!next_tile()) return;
+        chunk = 0;
+      }
+#pragma unroll 1
+      for (; chunk < c_.chunks; ++chunk) {
+        wait(barrier(p_.plan.x_empty, slot), parity, "an empty slot of x");
+#pragma unroll 1
+        for (int item = thread; item < c_.slot_items; item += kBatch * kThreads) {
+          uint32_t bits[kBatch][8];
+#pragma unroll
+          for (int u = 0; u < kBatch; ++u) {
+            load_channels(bits[u], source_of(item + u * kThreads, true), chunk, true);
+          }
+#pragma unroll
+          for (int u = 0; u < kBatch; ++u) {
+            if (item + u * kThreads < c_.slot_items) store_item(bits[u], slot, item + u * kThreads);
+          }
+        }
+        publish(slot, arrivals);
+        if (++slot == c_.x_slots) slot = 0, parity ^= 1;
+      }
+    }
+  }
+
+ private:
+  // Eight channels of a row of chunk 0.
+  struct Source {
+    const Element* address;
+    int channels;  // from here to the last one; none or fewer for zeros
+  };
+
+  __device__ __forceinline__ bool next_tile() {
+    const bool any = walk_.next();
+    x_ = static_cast<const Element*>(in_.x) + int64_t{walk_.first_sample} * in_.sample_elements;
+    first_position_ = walk_.first_position * in_.stride - in_.pad_left;
+    return any;
+  }
+
+  __device__ __forceinline__ Source source_of(int item, bool wanted) const {
+    const int k8 = static_cast<int>(c_.slot_rows.divide(item));
+    const int row = item - k8 * c_.rows();
+    wanted = wanted && item < c_.slot_items;
+    const Element* address = x_;
+    int source = first_position_ + row;
+    if (c_.plain_rows) {
+      wanted = wanted && static_cast<unsigned>(source) < static_cast<unsigned>(in_.length);
+    } else {
+      source = wanted ? general_source(row, address) : -1;
+      wanted = source >= 0;
+    }
+    return {address + (int64_t{8 * k8} * in_.length + source), wanted ? in_.channels - 8 * k8 : 0};
+  }
+
+  // As bits of elements; zeros in the padding and past the last channel or sample.
+  __device__ __forceinline__ void load_channels(uint32_t (&bits)[8], const Source& source, int chunk,
+                                                bool wanted) const {
+    const int first = chunk * 16 * c_.chunk_k16;
+    const Element* address = source.address + int64_t{first} * in_.length;
+    const int channels = wanted ? source.channels - first : 0;
+    if ((in_.channels & 7) == 0) {  // all eight or none
+#pragma unroll
+      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.length, channels > 0);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.length, channels > j);
+    }
+  }
+
+  // The position from which a row comes, of the sample to which `address` moves; -1 for zeros.
+  __device__ __forceinline__ int general_source(int row, const Element*& address) const {
+    const Arguments& a = p_.arguments;
+    int phase = 0;
+    if (in_.stride > 1) {
+      phase = static_cast<int>(c_.phase_row_divisor.divide(row));
+      row -= phase * c_.phase_rows;
+    }
+    const int sample = row & (c_.samples - 1), n = walk_.first_sample + sample;
+    if (n >= a.n) return -1;
+    address += int64_t{sample} * in_.sample_elements;
+    const auto length = static_cast<int>(sample_length(a, n));
+    int i = first_position_ + (row >> c_.samples_log2) * in_.stride + phase;
+    if (i >= 0 && i < length) return i;
+    if (a.pad == CONVNORM_ZEROS || length == 0) return -1;
+    if (a.pad == CONVNORM_REFLECT) i = i < 0 ? -i : 2 * (length - 1) - i;
+    return max(0, min(i, length - 1));
+  }
+
+  __device__ __forceinline__ void store_item(const uint32_t (&bits)[8], int slot, int item) const {
+    unsigned char* destination = shared_ + p_.plan.x + slot * p_.plan.x_slot_bytes + item * 16;
+    if constexpr (sizeof(Element) == 2) {
+      *reinterpret_cast<uint4*>(destination) =
+          make_uint4(__byte_perm(bits[0], bits[1], 0x5410), __byte_perm(bits[2], bits[3], 0x5410),
+                     __byte_perm(bits[4], bits[5], 0x5410), __byte_perm(bits[6], bits[7], 0x5410));
+    } else {
+      float rest[8];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) rest[j] = __uint_as_float(bits[j]);
+#pragma unroll
+      for (int part = 0; part < T::kParts; ++part) {
+        uint32_t packed[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) packed[j] = pack_pair<Operand>(rest[2 * j], rest[2 * j + 1]);
+        *reinterpret_cast<uint4*>(destination + part * p_.plan.x_part_bytes) =
+            make_uint4(packed[0], packed[1], packed[2], packed[3]);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          rest[2 * j] -= __uint_as_float(packed[j] << 16);
+          rest[2 * j + 1] -= __uint_as_float(packed[j] & 0xffff0000u);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ uint32_t barrier(int first, int slot) const {
+    return ptx::shared_address(shared_) + first + 8 * slot;
+  }
+
+  // This warp's stores to a slot are done.
+  __device__ __forceinline__ void publish(int slot, uint32_t arrivals) const {
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot), arrivals);
+  }
+
+  const Parameters& p_;
+  const Input& in_;
+  const Config& c_;
+  unsigned char* const shared_;
+  Walk walk_;
+  const Element* x_;    // of the tile's first sample
+  int first_position_;  // in x, of the tile's first row; negative in the padding
+};
+
+}  // namespace convnorm::cuda::sm90_onchip

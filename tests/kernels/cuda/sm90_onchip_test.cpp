@@ -1,0 +1,112 @@
+// The one-wave kernel's planner: what it promises about shared memory, rings and teams holds for every layer, and what
+// it refuses it refuses with a reason. Needs no GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/limits.hpp"
+#include "kernels/cuda/sm90_onchip/plan.hpp"
+#include "operator/layers.hpp"
+
+namespace convnorm::cuda::test {
+namespace {
+
+using sm90_onchip::choose_config;
+using sm90_onchip::Config;
+using sm90_onchip::SharedPlan;
+using sm90_onchip::Wishes;
+using testing::HasSubstr;
+
+std::variant<Config, std::string> choose(const Problem& problem, const Wishes& wishes = {}) {
+  return choose_config(problem, Sizes(problem), h200(), wishes);
+}
+
+std::string reason(const std::string& line) {
+  const auto answer = choose(parse_problem(line));
+  const auto* text = std::get_if<std::string>(&answer);
+  return text == nullptr ? "" : *text;
+}
+
+void check(const Problem& problem, const Config& c) {
+  SCOPED_TRACE(print_problem(problem));
+  const Sizes sizes(problem);
+  const SharedPlan plan(c, static_cast<int>(element_size(problem.dtype)));
+  EXPECT_LE(plan.bytes, h200().shared_per_block_optin);
+  EXPECT_EQ(plan.x % 16, 0);
+  EXPECT_EQ(plan.tasks % 16, 0);
+  EXPECT_EQ(plan.staging % 16, 0);
+  EXPECT_EQ(plan.weights_full % 8, 0);
+  EXPECT_LE(c.ctas(), h200().sm_count);
+  EXPECT_GE(int64_t{c.teams} * c.iterations, c.domains);
+  // Every channel, tap, channel of y, output and sample belongs to a chunk, a stage, a block, a tile and a domain.
+  EXPECT_GE(int64_t{16} * c.chunk_k16 * c.chunks, problem.c);
+  EXPECT_GE(int64_t{c.stage_taps} * c.tap_groups, problem.k);
+  EXPECT_GE(int64_t{sm90_onchip::kBlockRows} * c.blocks, problem.o);
+  EXPECT_GE(int64_t{c.tile_positions} * c.column_tiles, sizes.l_out);
+  EXPECT_GE(int64_t{c.samples} * c.sample_blocks, problem.n);
+  EXPECT_EQ(c.samples * c.tile_positions, c.tile_columns);
+  // The last tap of the last position reads inside the slot.
+  EXPECT_LE(int64_t{problem.stride} * c.phase_rows, c.rows());
+  // Warpgroups side by side own slots of the ring each; one after the other they need all of x.
+  if (c.staggered) {
+    EXPECT_EQ(c.x_slots, c.chunks);
+  } else {
+    EXPECT_EQ(c.weight_slots % c.warpgroups, 0);
+  }
+  EXPECT_LE(c.x_slots, c.chunks);
+  // A group whose rows or columns lie in several tiles lies in one domain.
+  if (has_norm(problem)) {
+    EXPECT_EQ(c.domain_column_tiles, c.column_tiles);
+    const int64_t domain_rows = int64_t{sm90_onchip::kBlockRows} * c.warpgroups * c.domain_row_tiles;
+    EXPECT_TRUE(domain_rows % sizes.o_per_norm_group == 0 || c.row_domains == 1);
+  }
+}
+
+TEST(Sm90Onchip, PlansHoldWhatTheKernelAssumes) {
+  for (const auto& [name, layer] : convnorm::test::layers()) {
+    for (const convnorm_dtype dtype : {CONVNORM_F32, CONVNORM_F16, CONVNORM_BF16}) {
+      for (const convnorm_precision precision : {CONVNORM_HIGHEST, CONVNORM_HIGH, CONVNORM_MEDIUM}) {
+        Problem problem = layer;
+        problem.dtype = dtype;
+        problem.precision = precision;
+        for (const Wishes wishes :
+             {Wishes{}, Wishes{128, 4}, Wishes{128, 2}, Wishes{128, 1}, Wishes{64, 2}, Wishes{64, 1}}) {
+          const auto answer = choose(problem, wishes);
+          if (const auto* config = std::get_if<Config>(&answer)) {
+            check(problem, *config);
+          } else {
+            EXPECT_FALSE(std::get<std::string>(answer).empty());
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Sm90Onchip, FillsTheGpuWithTheLayerThatWasAskedForFirst) {
+  const auto answer = choose(parse_problem("n=16,c=128,l=1024,o=256,k=3,p=1,g=32"));
+  const auto& c = std::get<Config>(answer);
+  EXPECT_EQ(c.warpgroups, 4);
+  EXPECT_EQ(c.tile_columns, 128);
+  EXPECT_EQ(c.ctas(), 128);
+  EXPECT_EQ(c.iterations, 1);
+  EXPECT_TRUE(c.staggered);
+}
+
+TEST(Sm90Onchip, PutsShortSamplesSideBySide) {
+  const auto answer = choose(parse_problem("n=256,c=1024,l=8,o=1024,k=5,p=2,g=8"), {128, 2});
+  EXPECT_EQ(std::get<Config>(answer).samples, 16);
+}
+
+TEST(Sm90Onchip, SaysWhyItRefuses) {
+  EXPECT_THAT(reason("n=1,c=8,l=64,o=8,k=3,g=4,layout=nlc"), HasSubstr("nlc"));
+  EXPECT_THAT(reason("n=1,c=8,l=64,o=8,k=3,g=4,cg=2"), HasSubstr("cg=2"));
+  EXPECT_THAT(reason("n=1,c=8,l=64,o=8,k=3,g=4,post=glu"), HasSubstr("glu"));
+  EXPECT_THAT(reason("n=0,c=8,l=64,o=8,k=3,g=4"), HasSubstr("nothing"));
+  EXPECT_THAT(reason("n=1,c=64,l=2000000,o=64,k=7,p=3,g=8"), HasSubstr("SMs"));
+  EXPECT_THAT(reason("n=1,c=8,l=70000,o=8,k=3,g=4,d=30000"), HasSubstr("rows"));
+  const Problem problem = parse_problem("n=1,c=8,l=64,o=8,k=3,g=4");
+  EXPECT_THAT(std::get<std::string>(choose_config(problem, Sizes(problem), rtx_3090())), HasSubstr("sm_86"));
+}
+
+}  // namespace
+}  // namespace convnorm::cuda::test

@@ -97,6 +97,15 @@ TEST(Sm90Onchip, PutsShortSamplesSideBySide) {
   EXPECT_EQ(std::get<Config>(answer).samples, 16);
 }
 
+TEST(Sm90Onchip, SplitsRawSignalsIntoThreeParts) {
+  const auto parts = [](const char* line) { return std::get<Config>(choose(parse_problem(line))).parts; };
+  EXPECT_EQ(parts("n=1,c=1,l=4000,o=64,k=10,s=5,g=8"), 3);
+  EXPECT_EQ(parts("n=1,c=1,l=4000,o=64,k=10,s=5,g=8,precision=medium"), 1);
+  EXPECT_EQ(parts("n=1,c=1,l=4000,o=64,k=10,s=5,g=8,dtype=bf16"), 1);
+  EXPECT_EQ(parts("n=1,c=64,l=400,o=64,k=3,p=1,g=8"), 2);
+  EXPECT_EQ(parts("n=1,c=64,l=400,o=64,k=3,p=1,g=8,precision=highest"), 3);
+}
+
 TEST(Sm90Onchip, SaysWhyItRefuses) {
   EXPECT_THAT(reason("n=1,c=8,l=64,o=8,k=3,g=4,layout=nlc"), HasSubstr("nlc"));
   EXPECT_THAT(reason("n=1,c=8,l=64,o=8,k=3,g=4,cg=2"), HasSubstr("cg=2"));

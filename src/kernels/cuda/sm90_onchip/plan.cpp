@@ -24,8 +24,8 @@ constexpr double kFixedCycles = 4000;        // launch, first x, exchange
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Few products over strongly correlated inputs, as in raw audio, cancel far more than random ones: the error of two parts
-// would grow past the contract, and a third costs little where so little is multiplied.
+// Few products over strongly correlated inputs, as in raw audio, cancel far more than random ones: the error of two
+// parts would grow past the contract, and a third costs little where so little is multiplied.
 constexpr int64_t kRawSignalProducts = 64;
 
 int parts_of(const Problem& p) {

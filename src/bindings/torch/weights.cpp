@@ -1,0 +1,95 @@
+#include "bindings/torch/weights.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace convnorm_torch {
+
+namespace {
+
+// Shapes for which one module keeps its weight: each costs the memory of a weight.
+constexpr size_t kMostPerWeight = 8;
+
+template <class T>
+T ask(const char* question, const Tensor& tensor) {
+  std::array<StableIValue, 1> stack = {torch::stable::detail::from(tensor)};
+  STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(question, "", stack.data(), TORCH_ABI_VERSION));
+  return torch::stable::detail::to<T>(stack[0]);
+}
+
+// A tensor of its own over the same memory: `parameter.data = ...` leaves it where it is.
+Tensor detached(const Tensor& tensor) { return ask<Tensor>("aten::detach", tensor); }
+
+void pack_into(const Plan& plan, const convnorm_launch& launch, const Tensor& weight, torch::headeronly::ScalarType dtype,
+               Tensor& packed) {
+  Tensor dense = weight.scalar_type() == dtype ? weight : torch::stable::to(weight, dtype);
+  if (!dense.is_contiguous()) dense = torch::stable::contiguous(dense);
+  expect_ok(convnorm_pack_weight(plan.handle, dense.const_data_ptr(), packed.mutable_data_ptr(), plan.packed_bytes, &launch));
+}
+
+torch::headeronly::ScalarType scalar_type(convnorm_dtype dtype) {
+  using torch::headeronly::ScalarType;
+  if (dtype == CONVNORM_F16) return ScalarType::Half;
+  return dtype == CONVNORM_BF16 ? ScalarType::BFloat16 : ScalarType::Float;
+}
+
+}  // namespace
+
+Tensor new_bytes(const Tensor& like, size_t bytes) {
+  const int64_t size = static_cast<int64_t>(bytes);
+  const int64_t stride = 1;
+  int32_t device_type = 0;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  AtenTensorHandle handle = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(1, &size, &stride, aoti_torch_dtype_uint8(), device_type,
+                                                         like.get_device_index(), &handle));
+  return Tensor(handle);
+}
+
+Tensor WeightCache::packed(const Backend& backend, const convnorm_launch& launch, int64_t id,
+                           const std::shared_ptr<const Plan>& plan, const Tensor& weight) {
+  const auto dtype = scalar_type(plan->problem.dtype);
+  const auto pack_once = [&] {
+    Tensor packed = new_bytes(weight, plan->packed_bytes);
+    pack_into(*plan, launch, weight, dtype, packed);
+    return packed;
+  };
+  if (id == 0 || ask<bool>("aten::is_inference", weight)) return pack_once();
+
+  const int64_t version = ask<int64_t>("aten::_version", weight);
+  const bool capturing = backend.capturing(launch);
+  const std::lock_guard lock(mutex_);
+  std::vector<Entry>& entries = entries_[id];
+  const auto found = std::ranges::find(entries, plan, &Entry::plan);
+  if (found != entries.end() && found->version == version && found->weight.const_data_ptr() == weight.const_data_ptr()) {
+    return found->packed;
+  }
+  if (capturing) return pack_once();
+  if (found != entries.end()) {
+    // Into the same memory, so that graphs captured with it see the new weight.
+    pack_into(*plan, launch, weight, dtype, found->packed);
+    found->weight = detached(weight);
+    found->version = version;
+    backend.wait(launch);
+    return found->packed;
+  }
+  Entry entry{plan, detached(weight), version, pack_once()};
+  backend.wait(launch);  // once per weight: calls on any stream may use it from here on
+  if (entries.size() == kMostPerWeight) entries.erase(entries.begin());
+  entries.push_back(std::move(entry));
+  return entries.back().packed;
+}
+
+void WeightCache::release(int64_t id) {
+  const std::lock_guard lock(mutex_);
+  entries_.erase(id);
+}
+
+WeightCache& weight_cache() {
+  // Never destroyed: at the end of the process PyTorch's allocators may be gone before this.
+  static WeightCache& cache = *new WeightCache;
+  return cache;
+}
+
+}  // namespace convnorm_torch

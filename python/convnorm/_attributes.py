@@ -37,15 +37,10 @@ class Attributes:
                   "post": ("+".join(self.post), ""), "layout": (self.layout, "ncl"), "precision": (self.precision, "high")}
         return ",".join(f"{key}={value}" for key, (value, default) in wanted.items() if value != default)
 
-    @functools.cached_property
+    @property
     def post_stages(self) -> tuple[tuple[str, float | None], ...]:
         """Name and parameter of each operation after the norm."""
-        stages = []
-        for text in self.post:
-            name, parameter = re.fullmatch(r"(\w+)(?:\(([^()]*)\))?", text).groups()
-            default = {"leaky_relu": 0.01, "elu": 1.0}.get(name)
-            stages.append((name, default if parameter is None else float(parameter)))
-        return tuple(stages)
+        return stages_of(self.post)
 
     @property
     def uses_sum_with_residual(self) -> bool:
@@ -54,19 +49,11 @@ class Attributes:
 
     def pads(self, kernel: int) -> tuple[int, int]:
         """Padding on the left and on the right."""
-        span = self.dilation * (kernel - 1)
-        if self.padding == "same":
-            return span // 2, span - span // 2
-        if self.padding == "causal":
-            return span, 0
-        if isinstance(self.padding, int):
-            return self.padding, self.padding
-        return self.padding
+        return pads_of(self.padding, self.dilation, kernel)
 
     def output_length(self, length, kernel):
         """L_out for L inputs; also of tensors and of symbolic sizes."""
-        left, right = self.pads(kernel)
-        return (length + left + right - self.dilation * (kernel - 1) - 1) // self.stride + 1
+        return output_length(length, kernel, self.stride, self.dilation, self.padding)
 
     def channels_at(self, stage: str, channels: int) -> int:
         """Channels where `stage` stands among the operations after the norm; "": those of y."""
@@ -76,6 +63,30 @@ class Attributes:
             if name == "glu":
                 channels //= 2
         return channels
+
+
+def pads_of(padding: Padding, dilation: int, kernel: int) -> tuple[int, int]:
+    span = dilation * (kernel - 1)
+    if padding == "same":
+        return span // 2, span - span // 2
+    if padding == "causal":
+        return span, 0
+    return (padding, padding) if isinstance(padding, int) else padding
+
+
+def output_length(length, kernel: int, stride: int, dilation: int, padding: Padding):
+    left, right = pads_of(padding, dilation, kernel)
+    return (length + left + right - dilation * (kernel - 1) - 1) // stride + 1
+
+
+@functools.lru_cache(maxsize=4096)
+def stages_of(post: tuple[str, ...]) -> tuple[tuple[str, float | None], ...]:
+    stages = []
+    for text in post:
+        name, parameter = re.fullmatch(r"(\w+)(?:\(([^()]*)\))?", text).groups()
+        default = {"leaky_relu": 0.01, "elu": 1.0}.get(name)
+        stages.append((name, default if parameter is None else float(parameter)))
+    return tuple(stages)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -15,15 +15,28 @@ from .reference import Operands
 
 __all__ = ["Conv1dGroupNorm"]
 
-# Numbers under which modules keep their packed weights. 0 stands for none.
-_weight_ids = itertools.count(1)
+class WeightId:
+    """A number under which a packed weight is kept. No other gets it; what is kept goes when this object does."""
+
+    _numbers = itertools.count(1)  # 0 stands for none
+
+    def __init__(self) -> None:
+        self.number = next(self._numbers)
+        weakref.finalize(self, torch.ops.convnorm.release_weight, self.number).atexit = False
+
+    def forget(self) -> None:
+        torch.ops.convnorm.release_weight(self.number)
+
+    def __deepcopy__(self, memo: dict) -> "WeightId":
+        return WeightId()
+
+    def __reduce__(self) -> tuple:
+        return WeightId, ()
 
 
-def new_weight_id(owner: Any) -> int:
-    """A number that no other owner gets; what is kept under it goes when the owner does."""
-    number = next(_weight_ids)
-    weakref.finalize(owner, torch.ops.convnorm.release_weight, number).atexit = False
-    return number
+def kept_under(kept: WeightId) -> int:
+    # An exported program is for other processes, where the number would be another module's.
+    return 0 if torch.compiler.is_exporting() else kept.number
 
 
 class Conv1dGroupNorm(nn.Module):
@@ -77,12 +90,11 @@ class Conv1dGroupNorm(nn.Module):
         self.register_parameter("beta", nn.Parameter(torch.empty(out_channels, **kind)) if affine else None)
         # Text, because compilers may take a module's numbers for symbols. By precision, film and residual.
         self._lines = {
-            precision: tuple(tuple(
-                line_of(num_groups, stride, dilation, self.padding, padding_mode, groups, eps, "none",
-                        post_of(self.activation, film, residual), "ncl", precision)
-                for residual in (False, True)) for film in (False, True))
-            for precision in ("highest", "high", "medium")}
-        self._weight_id: Optional[int] = None
+            (precision, film, residual): line_of(
+                num_groups, stride, dilation, self.padding, padding_mode, groups, eps, "none",
+                post_of(self.activation, film, residual), "ncl", precision)
+            for precision in ("highest", "high", "medium") for film in (False, True) for residual in (False, True)}
+        self._kept = WeightId()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -111,35 +123,19 @@ class Conv1dGroupNorm(nn.Module):
 
     def forward(self, x: Tensor, *, film: Optional[tuple[Tensor, Tensor]] = None, residual: Optional[Tensor] = None,
                 slope: Optional[Tensor] = None, lengths: Optional[Tensor] = None) -> Tensor:
-        line = self._lines[functional.precision_for(x, self.precision)][film is not None][residual is not None]
+        line = self._lines[functional.precision_for(x, self.precision), film is not None, residual is not None]
         scale, shift = film if film is not None else (None, None)
         operands = Operands(x, self.weight, self.bias, self.gamma, self.beta, lengths, None, slope, scale, shift, residual)
-        return functional.apply(line, operands, 0 if self.training else self._kept_under())
+        return functional.apply(line, operands, 0 if self.training else kept_under(self._kept))
 
     def repack(self) -> None:
         """Forgets the packed weight: after changes that PyTorch does not count, those through `weight.data`."""
-        if self._weight_id is not None:
-            torch.ops.convnorm.release_weight(self._weight_id)
+        self._kept.forget()
 
     def train(self, mode: bool = True) -> "Conv1dGroupNorm":
         if mode:
             self.repack()
-        elif self._weight_id is None:
-            self._weight_id = new_weight_id(self)
         return super().train(mode)
-
-    def _kept_under(self) -> int:
-        # An exported program is for other processes, where the number would be another module's.
-        return 0 if torch.compiler.is_exporting() else self._weight_id or 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy keeps its weight under a number of its own.
-        return {**self.__dict__, "_weight_id": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if not self.training:
-            self._weight_id = new_weight_id(self)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         # nn.Sequential(conv, norm) calls them 0.weight, 0.bias, 1.weight, 1.bias.

@@ -42,6 +42,7 @@ class Match:
     slope: Any = None
     film: Optional[tuple[fx.Node, fx.Node]] = None
     residual: Optional[fx.Node] = None
+    padded: Optional[fx.Node] = None  # padding as a call of its own before the convolution
     nodes: list[fx.Node] = field(default_factory=list)  # what the one call replaces, the convolution left out
 
     def describe(self) -> str:
@@ -61,11 +62,16 @@ def _bound(node: fx.Node, **defaults: Any) -> dict[str, Any]:
     return bound
 
 
+def _input(node: fx.Node) -> fx.Node:
+    return node.args[0] if node.args else node.kwargs["input"]
+
+
 _CONVOLUTIONS = {F.conv1d, torch.conv1d, torch.ops.aten.conv1d.default, torch.ops.aten.conv1d.padding}
 _NORMS = {F.group_norm, torch.group_norm, torch.ops.aten.group_norm.default}
 _PLAIN = {"relu": {F.relu, torch.relu, torch.relu_, F.relu_}, "silu": {F.silu}, "mish": {F.mish}, "tanh": {torch.tanh, F.tanh},
           "sigmoid": {torch.sigmoid, F.sigmoid}}
 _PLAIN_METHODS = {"relu": "relu", "relu_": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
+_PADS = {F.pad, torch._C._nn.pad}
 _ADDITIONS = {operator.add, operator.iadd, torch.add}
 _PRODUCTS = {operator.mul, operator.imul, torch.mul}
 
@@ -151,7 +157,7 @@ class Matcher:
         """Where an axis of one is put into (N, C, L)."""
         if node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], tuple):
             index = node.args[1]
-            if index.count(None) == 1 and all(each is None or each == slice(None) for each in index) and len(index) == 4:
+            if index.count(None) == 1 and all(each is None or each == slice(None) for each in index) and len(index) <= 4:
                 return index.index(None)
         if node.target in ("unsqueeze", torch.unsqueeze):
             axis = _bound(node, input=None, dim=None)["dim"]
@@ -162,7 +168,7 @@ class Matcher:
     def _removed_axis(node: fx.Node) -> Optional[int]:
         if node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], tuple):
             index = node.args[1]
-            if len(index) == 4 and all((isinstance(each, int) and each == 0) or each == slice(None) for each in index):
+            if len(index) <= 4 and all((isinstance(each, int) and each == 0) or each == slice(None) for each in index):
                 places = [place for place, each in enumerate(index) if isinstance(each, int)]
                 return places[0] if len(places) == 1 else None
         if node.target in ("squeeze", torch.squeeze):
@@ -234,9 +240,22 @@ class Matcher:
             return self._leave(norm, f"padding_mode={mode!r} is not among zeros, reflect, replicate")
         if not all(isinstance(value, int) for value in (stride, dilation, called["groups"], groups)) or not isinstance(eps, float):
             return self._leave(norm, "its numbers are not known before it runs")
-        return Match(conv, norm, norm,
-                     (stride, dilation, padding, mode, called["groups"], groups, eps), pre.stage if pre else "none",
-                     pre.slope if pre else None, nodes=[*between, norm])
+        padded = None
+        if padding == 0 and (found := self._padding_before(conv)) is not None:
+            padded, padding, mode = found
+        return Match(conv, norm, norm, (stride, dilation, padding, mode, called["groups"], groups, eps),
+                     pre.stage if pre else "none", pre.slope if pre else None, padded=padded, nodes=[*between, norm])
+
+    def _padding_before(self, conv: fx.Node) -> Optional[tuple[fx.Node, tuple[int, int], str]]:
+        node = _input(conv)
+        if not isinstance(node, fx.Node) or node.op != "call_function" or node.target not in _PADS or len(node.users) != 1:
+            return None
+        bound = _bound(node, input=None, pad=None, mode="constant", value=None)
+        sides, mode = bound["pad"], bound["mode"]
+        plain = bound["value"] in (None, 0) and mode in ("constant", "reflect", "replicate")
+        if not plain or len(sides) != 2 or not all(isinstance(side, int) and side >= 0 for side in sides):
+            return None
+        return node, tuple(sides), {"constant": "zeros"}.get(mode, mode)
 
     def _extend(self, match: Match) -> bool:
         """Takes the operation after the last one into the chain, if it can be."""
@@ -288,7 +307,7 @@ class Matcher:
 
     def _writes_between(self, match: Match) -> bool:
         """Whether anything from the convolution to the chain's end writes into a tensor that the chain did not make."""
-        for node in list(self.graph.nodes)[self._order[match.conv]:self._order[match.last]]:
+        for node in list(self.graph.nodes)[self._order[match.padded or match.conv]:self._order[match.last]]:
             in_place = (node.op == "call_method" and node.target.endswith("_") and not node.target.endswith("__")) or (
                 node.op == "call_function" and node.target in (operator.iadd, operator.imul, operator.isub, operator.setitem))
             if in_place and node not in match.nodes:
@@ -357,6 +376,12 @@ def _current_weight(conv: nn.Conv1d) -> Tensor:
     return conv.weight
 
 
+def weight_is_given(match: Match) -> bool:
+    """Whether the weight is a parameter of the graph, not computed in it."""
+    node = _bound(match.conv, input=None, weight=None)["weight"]
+    return isinstance(node, fx.Node) and node.op in ("placeholder", "get_attr")
+
+
 def is_weight_norm(hook: Callable) -> bool:
     return type(hook).__name__ == "WeightNorm"
 
@@ -370,17 +395,18 @@ def run_modules(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, conv: n
 
 def replace_all(graph: fx.Graph, matches: list[Match], modules: Optional[dict[str, nn.Module]] = None,
                 weight_id: Optional[Callable[[], int]] = None) -> None:
-    """Puts one call in the place of each match. `weight_id` gives a number to those whose parameters are tensors."""
+    """Puts one call in the place of each match. `weight_id` gives numbers to weights that are given to the graph."""
     now: dict[fx.Node, fx.Node] = {}  # what stands where an earlier match ended
     for match in matches:
         match.pre_slope, match.slope, match.residual = (now.get(each, each) for each in (
             match.pre_slope, match.slope, match.residual))
         match.film = match.film and (now.get(match.film[0], match.film[0]), now.get(match.film[1], match.film[1]))
-        now[match.last] = _replace(graph, match, modules or {}, weight_id() if weight_id else 0)
+        now[match.last] = _replace(graph, match, modules or {},
+                                   weight_id() if weight_id and weight_is_given(match) else 0)
 
 
 def _replace(graph: fx.Graph, match: Match, modules: dict[str, nn.Module], weight_id: int) -> fx.Node:
-    x = match.conv.args[0] if match.conv.args else match.conv.kwargs["input"]
+    x = _input(match.padded or match.conv)
 
     def slope(source: Any) -> Any:
         return graph.get_attr(f"{source}.weight") if isinstance(source, str) else source
@@ -400,7 +426,7 @@ def _replace(graph: fx.Graph, match: Match, modules: dict[str, nn.Module], weigh
             call = graph.call_function(run_tensors, (*start, *tensors, *others), {"weight_id": weight_id})
     call.meta.update(match.last.meta)
     match.last.replace_all_uses_with(call)
-    for node in [*reversed(match.nodes), match.conv]:
+    for node in [*reversed(match.nodes), match.conv, *([match.padded] if match.padded else [])]:
         graph.erase_node(node)
     return call
 

@@ -18,7 +18,10 @@ constexpr Backend kCpu = {
     .device = CONVNORM_CPU,
     .name = "CPU",
     .threads = [] { return static_cast<int32_t>(torch::stable::get_num_threads()); },
-    .launch = [](int32_t) { return convnorm_launch{.parallel_for = parallel_for, .parallel_context = nullptr, .stream = nullptr}; },
+    .launch =
+        [](int32_t) {
+          return convnorm_launch{.parallel_for = parallel_for, .parallel_context = nullptr, .stream = nullptr};
+        },
     .capturing = [](const convnorm_launch&) { return false; },
     .wait = [](const convnorm_launch&) {},
 };
@@ -36,8 +39,8 @@ std::string info() {
 
 }  // namespace
 
-// `attributes` is a problem line (docs/problem-line.md) without what the tensors say by themselves: n, c, l, o, k, bias,
-// affine, lengths, dtype.
+// `attributes` is a problem line (docs/problem-line.md) without what the tensors say by themselves: n, c, l, o, k,
+// bias, affine, lengths, dtype.
 //   x (N, C_in, L), or (N, L, C_in) with layout=nlc     weight (C_out, C_in/groups, K)
 //   bias, gamma, beta (C_out)                           lengths (N), int64
 //   pre_slope, post_slope (1) or (channels)             film_scale, film_shift (N, channels)

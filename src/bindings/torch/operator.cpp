@@ -76,7 +76,8 @@ void check_shape(const char* name, const Tensor& tensor, std::initializer_list<i
 
 void check_rank_3(const char* name, const Tensor& tensor, const char* axes) {
   if (tensor.dim() != 3) {
-    refuse(std::string(name) + " has the shape " + shape_of(tensor) + ", but " + name + " must have three axes, " + axes);
+    refuse(std::string(name) + " has the shape " + shape_of(tensor) + ", but " + name + " must have three axes, " +
+           axes);
   }
 }
 
@@ -97,7 +98,8 @@ std::shared_ptr<const Plan> plan_for(const Backend& backend, const Inputs& in) {
            "; move them to one device");
   }
   if (in.gamma.has_value() != in.beta.has_value()) {
-    refuse(std::string(in.gamma ? "gamma is given without beta" : "beta is given without gamma") + "; give both or none");
+    refuse(std::string(in.gamma ? "gamma is given without beta" : "beta is given without gamma") +
+           "; give both or none");
   }
   const bool nlc = channels_last(in.attributes);
   auto plan = plan_cache().find_or_create({.attributes = in.attributes,
@@ -128,7 +130,8 @@ std::array<int64_t, 3> y_shape(const Plan& plan) {
   return p.layout == CONVNORM_NLC ? std::array{p.n, plan.l_out, plan.c_y} : std::array{p.n, plan.c_y, plan.l_out};
 }
 
-// The tensors of one call as the library wants them: dense, parameters of one dtype. Holds copies where it had to make some.
+// The tensors of one call as the library wants them: dense, parameters of one dtype. Holds copies where it had to make
+// some.
 class Arguments {
  public:
   Arguments(const Plan& plan, const Inputs& in) : plan_(plan), x_(in.x) {
@@ -184,7 +187,8 @@ class Arguments {
   void typed(const char* name, const Tensor& tensor, ScalarType wanted) const {
     check_device(name, tensor, x_);
     if (tensor.scalar_type() != wanted) {
-      refuse(std::string(name) + " has dtype " + name_of(tensor.scalar_type()) + ", but it must have " + name_of(wanted));
+      refuse(std::string(name) + " has dtype " + name_of(tensor.scalar_type()) + ", but it must have " +
+             name_of(wanted));
     }
   }
 
@@ -221,8 +225,8 @@ Tensor new_y(const Plan& plan, const Tensor& x) {
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(x.get(), &dtype));
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(x.get(), &device_type));
   AtenTensorHandle handle = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(3, sizes.data(), strides.data(), dtype, device_type,
-                                                         x.get_device_index(), &handle));
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(3, sizes.data(), strides.data(), dtype, device_type, x.get_device_index(), &handle));
   return Tensor(handle);
 }
 

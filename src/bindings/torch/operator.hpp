@@ -36,10 +36,10 @@ struct Inputs {
 struct Backend {
   convnorm_device device;
   const char* name;
-  int32_t (*threads)();                            // most workers of one call, part of its plan
+  int32_t (*threads)();                             // most workers of one call, part of its plan
   convnorm_launch (*launch)(int32_t device_index);  // PyTorch's pool, or its current stream
-  bool (*capturing)(const convnorm_launch&);       // whether calls are being recorded into a graph
-  void (*wait)(const convnorm_launch&);            // until what was put into the stream is done
+  bool (*capturing)(const convnorm_launch&);        // whether calls are being recorded into a graph
+  void (*wait)(const convnorm_launch&);             // until what was put into the stream is done
 };
 
 // Throws std::runtime_error with one sentence that names the argument at fault.

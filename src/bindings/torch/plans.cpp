@@ -23,7 +23,9 @@ const char* dtype_key(convnorm_dtype dtype) {
 }
 
 std::string problem_line(const PlanKey& key) {
-  const auto part = [](const char* name, int64_t value) { return std::string(name) + "=" + std::to_string(value) + ","; };
+  const auto part = [](const char* name, int64_t value) {
+    return std::string(name) + "=" + std::to_string(value) + ",";
+  };
   return part("n", key.n) + part("c", key.c) + part("l", key.l) + part("o", key.o) + part("k", key.k) +
          part("bias", key.bias) + part("affine", key.affine) + part("lengths", key.lengths) +
          "dtype=" + dtype_key(key.dtype) + "," + key.attributes;
@@ -32,7 +34,8 @@ std::string problem_line(const PlanKey& key) {
 std::shared_ptr<const Plan> create(const PlanKey& key) {
   auto plan = std::make_shared<Plan>();
   expect_ok(convnorm_problem_parse(problem_line(key).c_str(), &plan->problem));
-  const convnorm_plan_options options = {.device = key.device, .threads = key.threads, .path = nullptr, .target = nullptr};
+  const convnorm_plan_options options = {
+      .device = key.device, .threads = key.threads, .path = nullptr, .target = nullptr};
   expect_ok(convnorm_plan_create(&plan->problem, &options, &plan->handle));
   plan->packed_bytes = convnorm_plan_packed_size(plan->handle);
   plan->workspace_bytes = convnorm_plan_workspace_size(plan->handle);
@@ -49,9 +52,9 @@ void expect_ok(convnorm_status status) {
 
 size_t PlanKeyHash::operator()(const PlanKey& key) const {
   size_t hash = std::hash<std::string>{}(key.attributes);
-  for (const int64_t value : {key.n, key.c, key.l, key.o, key.k, int64_t{key.dtype}, int64_t{key.bias},
-                              int64_t{key.affine}, int64_t{key.lengths}, int64_t{key.device}, int64_t{key.device_index},
-                              int64_t{key.threads}}) {
+  for (const int64_t value :
+       {key.n, key.c, key.l, key.o, key.k, int64_t{key.dtype}, int64_t{key.bias}, int64_t{key.affine},
+        int64_t{key.lengths}, int64_t{key.device}, int64_t{key.device_index}, int64_t{key.threads}}) {
     hash = (hash ^ static_cast<size_t>(value)) * 0x100000001b3u;
   }
   return hash;

@@ -21,11 +21,12 @@ T ask(const char* question, const Tensor& tensor) {
 // A tensor of its own over the same memory: `parameter.data = ...` leaves it where it is.
 Tensor detached(const Tensor& tensor) { return ask<Tensor>("aten::detach", tensor); }
 
-void pack_into(const Plan& plan, const convnorm_launch& launch, const Tensor& weight, torch::headeronly::ScalarType dtype,
-               Tensor& packed) {
+void pack_into(const Plan& plan, const convnorm_launch& launch, const Tensor& weight,
+               torch::headeronly::ScalarType dtype, Tensor& packed) {
   Tensor dense = weight.scalar_type() == dtype ? weight : torch::stable::to(weight, dtype);
   if (!dense.is_contiguous()) dense = torch::stable::contiguous(dense);
-  expect_ok(convnorm_pack_weight(plan.handle, dense.const_data_ptr(), packed.mutable_data_ptr(), plan.packed_bytes, &launch));
+  expect_ok(
+      convnorm_pack_weight(plan.handle, dense.const_data_ptr(), packed.mutable_data_ptr(), plan.packed_bytes, &launch));
 }
 
 torch::headeronly::ScalarType scalar_type(convnorm_dtype dtype) {
@@ -62,7 +63,8 @@ Tensor WeightCache::packed(const Backend& backend, const convnorm_launch& launch
   const std::lock_guard lock(mutex_);
   std::vector<Entry>& entries = entries_[id];
   const auto found = std::ranges::find(entries, plan, &Entry::plan);
-  if (found != entries.end() && found->version == version && found->weight.const_data_ptr() == weight.const_data_ptr()) {
+  if (found != entries.end() && found->version == version &&
+      found->weight.const_data_ptr() == weight.const_data_ptr()) {
     return found->packed;
   }
   if (capturing) return pack_once();

@@ -1,5 +1,5 @@
-// Packed weights of modules that keep theirs. A module names its weight by an id of its own; the packed form is used again
-// until the tensor is another one or was written to, which its version tells.
+// Packed weights of modules that keep theirs. A module names its weight by an id of its own; the packed form is used
+// again until the tensor is another one or was written to, which its version tells.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ Tensor new_bytes(const Tensor& like, size_t bytes);
 
 class WeightCache {
  public:
-  // The weight (C_out, C_in/conv_groups, K) packed for `plan`. With id 0, or for a weight whose changes PyTorch does not
-  // count, it is packed for this call alone. While a graph is captured a packed form that is up to date is used as it is,
-  // and another one becomes part of the graph.
+  // The weight (C_out, C_in/conv_groups, K) packed for `plan`. With id 0, or for a weight whose changes PyTorch does
+  // not count, it is packed for this call alone. While a graph is captured a packed form that is up to date is used as
+  // it is, and another one becomes part of the graph.
   Tensor packed(const Backend& backend, const convnorm_launch& launch, int64_t id,
                 const std::shared_ptr<const Plan>& plan, const Tensor& weight);
 

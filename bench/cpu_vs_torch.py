@@ -16,7 +16,8 @@ import sys
 import time
 
 import torch
-import torch.nn.functional as F
+
+from torch_layers import TorchLayer, read_layers
 
 # What the fp32 layers are to reach with two threads: ("peak", share of FMA peak) or ("torch", times as fast).
 TARGETS = {
@@ -28,61 +29,18 @@ DEFAULT_LAYERS = list(TARGETS)
 TURNS = 3
 
 
-def parse(line):
-    q = dict(s=1, d=1, p="0", cg=1, bias=0, affine=1, eps=1e-5, pre="", post="", pad="zeros")
-    q.update(kv.split("=", 1) for kv in line.split(","))
-    if not q["p"].isdigit() or "(" in q["post"] or "lengths" in q or "layout" in q:
-        raise SystemExit(f"{line}: this comparison mirrors plain padding, default op parameters and NCL without lengths")
-    for k in ("n", "c", "l", "o", "k", "s", "d", "cg", "g", "bias", "affine"):
-        q[k] = int(q[k])
-    return q
-
-
-ACTIVATIONS = {
-    "relu": F.relu, "silu": F.silu, "gelu": F.gelu, "mish": F.mish, "elu": F.elu, "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid, "glu": lambda z: F.glu(z, 1), "gelu_tanh": lambda z: F.gelu(z, approximate="tanh"),
-    "leaky_relu": F.leaky_relu,
-}
-
-
-def torch_layer(line, dtype):
-    """A callable that computes the layer with PyTorch's own operators."""
-    q = parse(line)
-    conv = torch.nn.Conv1d(q["c"], q["o"], q["k"], q["s"], int(q["p"]), q["d"], q["cg"], bool(q["bias"]),
-                           padding_mode="zeros" if q["pad"] == "zeros" else q["pad"]).to(dtype)
-    norm = torch.nn.GroupNorm(q["g"], q["o"], float(q["eps"]), bool(q["affine"])).to(dtype)
-    x = torch.randn(q["n"], q["c"], q["l"]).to(dtype)
-    slope = torch.full((q["o"],), 0.25, dtype=dtype)
-    post = [t.split("(")[0] for t in q["post"].split("+") if t]
-    z = conv(x)
-    scale, shift = torch.randn(2, q["n"], q["o"], 1).to(dtype)
-    residual = torch.randn_like(z)
-
-    def call():
-        y = conv(x)
-        if q["pre"] == "prelu":
-            y = F.prelu(y, slope)
-        elif q["pre"] == "relu":
-            y = F.relu(y)
-        y = norm(y)
-        for op in post:
-            y = y * scale + shift if op == "film" else y + residual if op == "add" else ACTIVATIONS[op](y)
-        return y
-
-    return call
-
-
 def torch_median_us(line, threads, seconds, dtype=torch.float32):
     torch.set_num_threads(threads)
-    call = torch_layer(line, dtype)
+    layer = TorchLayer(line, dtype)
+    x = layer.draw_x()
     times = []
     with torch.inference_mode():
         for _ in range(3):
-            call()
+            layer(x)
         end = time.perf_counter() + seconds
         while len(times) < 5 or time.perf_counter() < end:
             start = time.perf_counter()
-            call()
+            layer(x)
             times.append(time.perf_counter() - start)
     return sorted(times)[len(times) // 2] * 1e6
 
@@ -113,12 +71,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.6)
     parser.add_argument("--out")
     args = parser.parse_args()
-    layers = {}
-    with open(args.layers) as f:
-        for row in f:
-            if row.strip() and not row.startswith("#"):
-                name, line, *_ = row.rstrip("\n").split("\t")
-                layers[name] = line
+    layers = read_layers(args.layers)
     layers["demucs_enc2_n1"] = layers["demucs_enc2"].replace("n=4", "n=1")
     names = list(layers) if args.only == "all" else args.only.split(",")
 

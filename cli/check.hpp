@@ -46,7 +46,4 @@ class Expectation {
   std::vector<std::vector<float>> wanted_;
 };
 
-// The parts of a call that both check and bench watch over: "" or the first fault found.
-std::string guard_fault(bool y_intact, bool workspace_intact, bool packed_intact);
-
 }  // namespace convnorm::cli

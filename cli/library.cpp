@@ -1,5 +1,7 @@
 #include "cli/library.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include "cli/failure.hpp"
 
 namespace convnorm::cli {
@@ -71,14 +73,18 @@ double flops(const convnorm_problem& p) {
 }
 
 Plan::Plan(const convnorm_problem& problem, const convnorm_plan_options& options)
-    : problem_(problem), handle_(create(problem, options), &convnorm_plan_destroy) {}
+    : problem_(problem),
+      on_gpu_(options.device == CONVNORM_CUDA),
+      handle_(create(problem, options), &convnorm_plan_destroy) {}
 
-void Plan::pack(const void* weight, void* packed) const {
-  require(convnorm_pack_weight(handle_.get(), weight, packed, packed_size(), nullptr));
+void Plan::pack(const void* weight, void* packed, void* stream) const {
+  const convnorm_launch launch{.parallel_for = nullptr, .parallel_context = nullptr, .stream = stream};
+  require(convnorm_pack_weight(handle_.get(), weight, packed, packed_size(), &launch));
 }
 
-void Plan::execute(const convnorm_tensors& tensors, void* workspace) const {
-  require(convnorm_execute(handle_.get(), &tensors, workspace, workspace_size(), nullptr));
+void Plan::execute(const convnorm_tensors& tensors, void* workspace, void* stream) const {
+  const convnorm_launch launch{.parallel_for = nullptr, .parallel_context = nullptr, .stream = stream};
+  require(convnorm_execute(handle_.get(), &tensors, workspace, workspace_size(), &launch));
 }
 
 std::string Plan::explain(const convnorm_machine* machine, convnorm_format format) const {
@@ -116,5 +122,10 @@ std::vector<std::string> path_names(convnorm_device device) {
 }
 
 std::vector<std::string> target_names() { return names(&convnorm_target_name); }
+
+bool gpu_is_usable() {
+  static const bool usable = nlohmann::json::parse(library_info(CONVNORM_JSON)).at("cuda_usable").get<bool>();
+  return usable;
+}
 
 }  // namespace convnorm::cli

@@ -30,12 +30,16 @@ class Plan {
   size_t packed_size() const { return convnorm_plan_packed_size(handle_.get()); }
   size_t workspace_size() const { return convnorm_plan_workspace_size(handle_.get()); }
 
-  void pack(const void* weight, void* packed) const;
-  void execute(const convnorm_tensors& tensors, void* workspace) const;
+  bool on_gpu() const { return on_gpu_; }
+
+  // On a GPU: device pointers, and `stream` is a cudaStream_t.
+  void pack(const void* weight, void* packed, void* stream = nullptr) const;
+  void execute(const convnorm_tensors& tensors, void* workspace, void* stream = nullptr) const;
   std::string explain(const convnorm_machine* machine, convnorm_format format) const;
 
  private:
   convnorm_problem problem_;
+  bool on_gpu_;
   std::unique_ptr<convnorm_plan, void (*)(convnorm_plan*)> handle_;
 };
 
@@ -47,5 +51,7 @@ convnorm_machine measure_machine(const convnorm_plan_options& options);
 std::string library_info(convnorm_format format);
 std::vector<std::string> path_names(convnorm_device device);
 std::vector<std::string> target_names();
+// Whether this build has code for a GPU of this machine.
+bool gpu_is_usable();
 
 }  // namespace convnorm::cli

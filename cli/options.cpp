@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
+
+#include "cli/library.hpp"
 
 namespace convnorm::cli {
 
 void PlanFlags::add_to(CLI::App& verb) {
-  verb.add_option("--device", device, "cpu, cuda, or auto for the best one of this build")
+  verb.add_option("--device", device, "cpu, cuda, or auto: a GPU that this build has code for, else the CPU")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();
   add_threads_flag(verb, threads);
@@ -16,10 +19,21 @@ void PlanFlags::add_to(CLI::App& verb) {
   verb.add_option("--target", target, "use this instruction set or fail; `info` lists them");
 }
 
+convnorm_device PlanFlags::chosen_device() const {
+  if (device != "auto") return device == "cuda" ? CONVNORM_CUDA : CONVNORM_CPU;
+  // What was asked for besides may leave no choice.
+  if (threads > 0) return CONVNORM_CPU;
+  if (!target.empty()) return target.starts_with("sm_") ? CONVNORM_CUDA : CONVNORM_CPU;
+  if (!path.empty()) {
+    return std::ranges::count(path_names(CONVNORM_CUDA), path) > 0 ? CONVNORM_CUDA : CONVNORM_CPU;
+  }
+  return gpu_is_usable() ? CONVNORM_CUDA : CONVNORM_CPU;
+}
+
 convnorm_plan_options PlanFlags::options() const {
   convnorm_plan_options options;
   convnorm_plan_options_init(&options);
-  options.device = device == "cuda" ? CONVNORM_CUDA : CONVNORM_CPU;
+  options.device = chosen_device();
   options.threads = threads;
   options.path = path.empty() ? nullptr : path.c_str();
   options.target = target.empty() ? nullptr : target.c_str();

@@ -19,6 +19,7 @@ struct PlanFlags {
 
   void add_to(CLI::App& verb);
 
+  convnorm_device chosen_device() const;
   // Points into this object.
   convnorm_plan_options options() const;
 };

@@ -168,7 +168,8 @@ double conditioning(const Operands& operands, int32_t threads) {
   const int64_t affordable = static_cast<int64_t>(kConditioningFlops / (flops(p) / static_cast<double>(p.n * outputs)));
   // As many inputs as give the affordable outputs, and enough for the padding to stay legal.
   const int64_t reach = p.dilation * (p.k - 1) + std::max(p.pad_left, p.pad_right) + 1;
-  const int64_t kept = std::min(p.l, reach + std::max<int64_t>(64, affordable) * p.stride);
+  const int64_t outputs_kept = std::max<int64_t>(64, affordable);
+  const int64_t kept = outputs_kept > (p.l - reach) / p.stride ? p.l : reach + outputs_kept * p.stride;
 
   Operands part{p, {}};
   part.problem.n = 1;

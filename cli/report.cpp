@@ -47,14 +47,16 @@ void add_check(Json& record, const Subject& subject, const CheckResult& result) 
   record["pass"] = result.pass();
 }
 
-void add_timing(Json& record, const Timing& timing, const Cost& cost, double floor_seconds) {
+void add_timing(Json& record, const Timing& timing, const Cost& cost, std::optional<double> floor_seconds) {
   const auto microseconds = [](double seconds) { return significant(seconds * 1e6); };
   record["median_us"] = microseconds(timing.median);
   record["spread_us"] = microseconds(timing.spread);
   record["gflops"] = significant(cost.flops / timing.median * 1e-9);
   record["gbps"] = significant(cost.bytes / timing.median * 1e-9);
-  record["floor_us"] = microseconds(floor_seconds);
-  record["floor_share"] = significant(floor_seconds / timing.median);
+  if (floor_seconds) {
+    record["floor_us"] = microseconds(*floor_seconds);
+    record["floor_share"] = significant(*floor_seconds / timing.median);
+  }
   record["pack_us"] = microseconds(timing.pack);
   record["calls"] = timing.calls;
   record["buffer_sets"] = timing.buffer_sets;

@@ -20,7 +20,8 @@ Json significant(double value);
 
 void add_check(Json& record, const Subject& subject, const CheckResult& result);
 
-void add_timing(Json& record, const Timing& timing, const Cost& cost, double floor_seconds);
+// Without a floor, none is printed.
+void add_timing(Json& record, const Timing& timing, const Cost& cost, std::optional<double> floor_seconds);
 
 // One line: "name problem  path (target)  PASS  key value ...".
 std::string text_of(const Json& record);

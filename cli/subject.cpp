@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "cli/buffer.hpp"
+#include "cli/device_operands.hpp"
 #include "cli/tensors.hpp"
 
 namespace convnorm::cli {
@@ -38,15 +40,61 @@ int64_t valid_outputs(const convnorm_problem& p, int64_t length) {
   return room < 0 ? 0 : room / p.stride + 1;
 }
 
+Computed compute_on_device(const Plan& plan, const Operands& operands) {
+  DeviceOperands inputs(operands);
+  DeviceBuffer packed(plan.packed_size()), workspace(plan.workspace_size()), y(output_bytes(operands.problem));
+  plan.pack(inputs.buffer("weight").data(), packed.data());
+  convnorm_tensors tensors = inputs.view();
+  tensors.packed_weight = packed.data();
+  tensors.y = y.data();
+  plan.execute(tensors, workspace.data());
+  Computed computed;
+  computed.y.resize(y.size());
+  y.download(computed.y.data());
+  computed.fault = guard_fault(y.guards_intact(), workspace.guards_intact(), packed.guards_intact());
+  if (computed.fault.empty()) computed.fault = inputs.changed(operands);
+  return computed;
+}
+
 }  // namespace
 
+std::string guard_fault(bool y_intact, bool workspace_intact, bool packed_intact) {
+  if (!y_intact) return "wrote outside of y";
+  if (!workspace_intact) return "wrote outside of its workspace";
+  if (!packed_intact) return "wrote outside of its packed weight";
+  return "";
+}
+
+Computed compute(const Subject& subject, const Operands& operands) {
+  if (subject.compute_on_device) return subject.compute_on_device(operands);
+  // The subject sees clones: should it change its inputs, neither the reference nor this comparison is fooled.
+  const Operands inputs = operands;
+  GuardedBuffer packed(subject.packed_size), workspace(subject.workspace_size), y(output_bytes(operands.problem));
+  subject.pack(inputs.tensors.at("weight").data.data(), packed.data());
+  convnorm_tensors tensors = inputs.view();
+  tensors.packed_weight = packed.data();
+  tensors.y = y.data();
+  subject.execute(tensors, workspace.data());
+  Computed computed{{y.bytes().begin(), y.bytes().end()},
+                    guard_fault(y.guards_intact(), workspace.guards_intact(), packed.guards_intact())};
+  for (const auto& [name, tensor] : operands.tensors) {
+    if (tensor.data != inputs.tensors.at(name).data) computed.fault = "changed its input " + name;
+  }
+  return computed;
+}
+
 Subject planned_subject(std::shared_ptr<const Plan> plan) {
-  return {.path = plan->path(),
-          .target = plan->target(),
-          .packed_size = plan->packed_size(),
-          .workspace_size = plan->workspace_size(),
-          .pack = [plan](const void* weight, void* packed) { plan->pack(weight, packed); },
-          .execute = [plan](const convnorm_tensors& tensors, void* workspace) { plan->execute(tensors, workspace); }};
+  Subject subject = {
+      .path = plan->path(),
+      .target = plan->target(),
+      .packed_size = plan->packed_size(),
+      .workspace_size = plan->workspace_size(),
+      .pack = [plan](const void* weight, void* packed) { plan->pack(weight, packed); },
+      .execute = [plan](const convnorm_tensors& tensors, void* workspace) { plan->execute(tensors, workspace); }};
+  if (plan->on_gpu()) {
+    subject.compute_on_device = [plan](const Operands& operands) { return compute_on_device(*plan, operands); };
+  }
+  return subject;
 }
 
 Subject unfused_subject(const convnorm_problem& problem, const convnorm_plan_options& options) {

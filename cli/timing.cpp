@@ -9,7 +9,6 @@
 #include <fstream>
 
 #include "cli/buffer.hpp"
-#include "cli/check.hpp"
 #include "cli/random.hpp"
 
 namespace convnorm::cli {
@@ -92,14 +91,15 @@ size_t count_of_sets(size_t bytes) {
   return std::clamp<size_t>(wanted, 1, std::clamp<size_t>(affordable, 1, kMostSets));
 }
 
-double quantile(const std::vector<double>& sorted, double share) {
-  const double at = share * static_cast<double>(sorted.size() - 1);
-  const size_t below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
-
 }  // namespace
+
+double quantile_of(std::vector<double> samples, double share) {
+  std::ranges::sort(samples);
+  const double at = share * static_cast<double>(samples.size() - 1);
+  const size_t below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, samples.size() - 1);
+  return samples[below] + (at - static_cast<double>(below)) * (samples[above] - samples[below]);
+}
 
 size_t last_level_cache_bytes() {
   // sysconf() may add up the caches of a whole socket, of which one core reaches a part; the kernel's files do not.
@@ -182,10 +182,9 @@ Timing time_subject(const Subject& subject, const std::vector<Content>& contents
                               static_cast<double>(samples.size()) / static_cast<double>(options.min_calls)));
   }
 
-  std::ranges::sort(samples);
   timing.calls = static_cast<int64_t>(samples.size());
-  timing.median = quantile(samples, 0.5);
-  timing.spread = quantile(samples, 0.75) - quantile(samples, 0.25);
+  timing.median = quantile_of(samples, 0.5);
+  timing.spread = quantile_of(samples, 0.75) - quantile_of(samples, 0.25);
   return timing;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,14 @@ struct Timing {
 // All contents are of one problem. Every call gets one of them, chosen at random, in buffers that held another one
 // before: an answer remembered by address, or left out after the first calls, does not go through.
 Timing time_subject(const Subject& subject, const std::vector<Content>& contents, const TimingOptions& options);
+
+// The same on a GPU, by replaying a graph of calls: all buffers are the device's, and what the host does between
+// launches is not timed.
+Timing time_on_device(const std::shared_ptr<const Plan>& plan, const std::vector<Content>& contents,
+                      const TimingOptions& options);
+
+// `share` 0.5 is the median.
+double quantile_of(std::vector<double> samples, double share);
 
 // What a problem demands of a machine.
 struct Cost {

@@ -34,21 +34,24 @@ class Bench {
  public:
   Bench(const BenchFlags& flags, Progress& progress) : flags_(flags), progress_(progress) {
     if (!flags.problem.tensors.empty()) given_ = read_safetensors(flags.problem.tensors).tensors;
-    machine_ = measure_machine(flags.plan.options());
+    on_gpu_ = flags.plan.chosen_device() == CONVNORM_CUDA;
+    if (on_gpu_ && flags.unfused) throw BadInput("--unfused times CPU paths; use --device cpu, or leave it out");
+    if (!on_gpu_) machine_ = measure_machine(flags.plan.options());
   }
 
   ExitStatus run(const NamedProblem& named) {
     if (named.problem.n == 0) throw BadInput("n=0 leaves nothing to time; give n of at least 1");
     const convnorm_plan_options options = flags_.plan.options();
-    const Subject subject = planned_subject(std::make_shared<const Plan>(named.problem, options));
+    const auto plan = std::make_shared<const Plan>(named.problem, options);
+    const Subject subject = planned_subject(plan);
     const std::vector<Operands> operands = draw_operands(named.problem);
     Json record = problem_record(named.name, named.problem);
     Timing timing;
-    ExitStatus status = measure(subject, operands, record, &timing);
+    ExitStatus status = measure(subject, plan, operands, record, &timing);
     if (flags_.unfused && status == kMet) {
       Json steps;
       Timing unfused;
-      status = measure(unfused_subject(named.problem, options), operands, steps, &unfused);
+      status = measure(unfused_subject(named.problem, options), nullptr, operands, steps, &unfused);
       record["unfused"] = steps;
       if (status == kMet) record["unfused_ratio"] = significant(unfused.median / timing.median);
     }
@@ -73,7 +76,9 @@ class Bench {
     return both;
   }
 
-  ExitStatus measure(const Subject& subject, const std::vector<Operands>& operands, Json& record, Timing* timing) {
+  // `plan` is what `subject` executes on a GPU.
+  ExitStatus measure(const Subject& subject, const std::shared_ptr<const Plan>& plan,
+                     const std::vector<Operands>& operands, Json& record, Timing* timing) {
     std::vector<Content> contents;
     for (const Operands& each : operands) {
       const bool first = contents.empty();
@@ -86,12 +91,17 @@ class Bench {
     }
     TimingOptions options{.min_seconds = flags_.min_time, .hot = flags_.hot, .seed = flags_.problem.seed};
     options.progress = [this](double share) { progress_.update(share); };
-    *timing = time_subject(subject, contents, options);
+    *timing = on_gpu_ ? time_on_device(plan, contents, options) : time_subject(subject, contents, options);
     return judge(operands.front(), *timing, record);
   }
 
   ExitStatus judge(const Operands& operands, const Timing& timing, Json& record) {
     const Cost cost = cost_of(operands);
+    if (on_gpu_) {
+      add_timing(record, timing, cost, std::nullopt);
+      if (!timing.fault.empty()) record["fault"] = timing.fault;
+      return timing.fault.empty() ? kMet : kNotMet;
+    }
     double floor = floor_seconds(cost, machine_, timing.cold);
     if (is_below_floor(timing.median, floor)) {
       // The machine may have been busy when its peaks were measured, and they were too low then; never too high.
@@ -114,6 +124,7 @@ class Bench {
   const BenchFlags& flags_;
   Progress& progress_;
   TensorMap given_;
+  bool on_gpu_ = false;
   convnorm_machine machine_{};
 };
 

@@ -20,8 +20,9 @@ struct ExplainFlags {
 ExitStatus explain(const ExplainFlags& flags) {
   const convnorm_plan_options options = flags.plan.options();
   const Plan plan(parse_line(resolve_auto(flags.line, nullptr)), options);
-  const convnorm_machine machine = measure_machine(options);
-  std::string text = plan.explain(&machine, flags.json ? CONVNORM_JSON : CONVNORM_TEXT);
+  convnorm_machine machine{};
+  if (!plan.on_gpu()) machine = measure_machine(options);
+  std::string text = plan.explain(plan.on_gpu() ? nullptr : &machine, flags.json ? CONVNORM_JSON : CONVNORM_TEXT);
   if (!text.ends_with('\n')) text += '\n';
   fmt::print("{}", text);
   return kMet;

@@ -17,6 +17,7 @@
 #include "cli/problem_list.hpp"
 #include "cli/progress.hpp"
 #include "cli/report.hpp"
+#include "cli/subject.hpp"
 #include "cli/verbs.hpp"
 
 namespace convnorm::cli {
@@ -51,7 +52,7 @@ class Runner {
     if (!input.empty()) tensors["x"] = read_x(input, is_channels_last(flags_.line));
     const auto x = tensors.find("x");
     const convnorm_problem problem = parse_line(resolve_auto(flags_.line, x == tensors.end() ? nullptr : &x->second));
-    const Plan& plan = plan_of(problem);
+    const std::shared_ptr<const Plan> plan = plan_of(problem);
     Origin origin;
     const Operands operands = complete(problem, std::move(tensors), flags_.seed, &origin);
     if (!origin.drawn.empty()) {
@@ -70,37 +71,30 @@ class Runner {
     record["output"] = output.string();
     record["shape"] = y.shape;
     record["dtype"] = dtype_name(problem.dtype);
-    record["path"] = plan.path();
-    record["target"] = plan.target();
+    record["path"] = plan->path();
+    record["target"] = plan->target();
     record["seconds"] = seconds.count();
     record["notes"] = origin.notes;
     return record;
   }
 
  private:
-  const Plan& plan_of(const convnorm_problem& problem) {
+  std::shared_ptr<const Plan> plan_of(const convnorm_problem& problem) {
     const auto [at, fresh] = plans_.try_emplace(print_line(problem));
-    if (fresh) at->second = std::make_unique<const Plan>(problem, options_);
-    return *at->second;
+    if (fresh) at->second = std::make_shared<const Plan>(problem, options_);
+    return at->second;
   }
 
-  static Tensor execute(const Plan& plan, const Operands& operands) {
-    const ElementType type = element_type(plan.problem().dtype);
-    Tensor y{type, output_shape(plan.problem()), {}};
-    y.data.resize(static_cast<size_t>(byte_count(type, y.shape)));
-    std::vector<std::byte> packed(plan.packed_size()), workspace(plan.workspace_size());
-    plan.pack(operands.tensors.at("weight").data.data(), packed.data());
-    convnorm_tensors tensors = operands.view();
-    tensors.packed_weight = packed.data();
-    tensors.y = y.data.data();
-    plan.execute(tensors, workspace.data());
-    return y;
+  static Tensor execute(const std::shared_ptr<const Plan>& plan, const Operands& operands) {
+    Computed computed = compute(planned_subject(plan), operands);
+    if (!computed.fault.empty()) throw BadInput(fmt::format("path {} {}", plan->path(), computed.fault));
+    return {element_type(operands.problem.dtype), output_shape(operands.problem), std::move(computed.y)};
   }
 
   const RunFlags& flags_;
   convnorm_plan_options options_;
   TensorMap given_;
-  std::map<std::string, std::unique_ptr<const Plan>> plans_;
+  std::map<std::string, std::shared_ptr<const Plan>> plans_;
 };
 
 void print_run(const Json& record, bool json) {

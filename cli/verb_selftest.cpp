@@ -25,15 +25,18 @@ struct Tally {
 };
 
 // One plan for each path and target that accept; a path that runs the same on all targets is met once.
-std::vector<std::shared_ptr<const Plan>> all_plans(const convnorm_problem& problem, int32_t threads) {
+std::vector<std::shared_ptr<const Plan>> all_plans(const convnorm_problem& problem, convnorm_device device,
+                                                   int32_t threads) {
   std::vector<std::shared_ptr<const Plan>> plans;
   std::set<std::pair<std::string, std::string>> seen;
-  std::vector<std::string> targets = target_names();
+  std::vector<std::string> targets;
+  if (device == CONVNORM_CPU) targets = target_names();
   targets.emplace_back();  // what a plan takes unasked, and all that a build without instruction sets has
   for (const std::string& target : targets) {
-    for (const std::string& path : path_names(CONVNORM_CPU)) {
+    for (const std::string& path : path_names(device)) {
       convnorm_plan_options options;
       convnorm_plan_options_init(&options);
+      options.device = device;
       options.threads = threads;
       options.path = path.c_str();
       options.target = target.empty() ? nullptr : target.c_str();
@@ -45,12 +48,13 @@ std::vector<std::shared_ptr<const Plan>> all_plans(const convnorm_problem& probl
   return plans;
 }
 
-ExitStatus test_problem(const NamedProblem& named, int32_t threads, bool json, Progress& progress, Tally& tally) {
+ExitStatus test_problem(const NamedProblem& named, convnorm_device device, int32_t threads, bool json,
+                        Progress& progress, Tally& tally) {
   Origin origin;
   const Operands operands = complete(named.problem, {}, 0, &origin);
   const Expectation expectation(operands, {.threads = threads});
   ExitStatus status = kMet;
-  for (const auto& plan : all_plans(named.problem, threads)) {
+  for (const auto& plan : all_plans(named.problem, device, threads)) {
     const Subject subject = planned_subject(plan);
     const CheckResult result = expectation.check(subject);
     ++tally.checks;
@@ -70,13 +74,20 @@ ExitStatus test_problem(const NamedProblem& named, int32_t threads, bool json, P
   return status;
 }
 
-ExitStatus selftest(int32_t threads, bool json) {
+ExitStatus selftest(convnorm_device device, int32_t threads, bool json) {
   std::istringstream list{std::string(kSelftestProblems)};
   const std::vector<NamedProblem> problems = read_list(list, "the built-in list");
+  if (device == CONVNORM_CUDA && !gpu_is_usable()) {
+    // Fails with the reason, once instead of for each problem.
+    convnorm_plan_options options;
+    convnorm_plan_options_init(&options);
+    options.device = device;
+    const Plan probe(problems.front().problem, options);
+  }
   Progress progress("selftest", problems.size());
   Tally tally;
   const ExitStatus status = for_each_problem(problems, progress, json, [&](const NamedProblem& named) {
-    return test_problem(named, threads, json, progress, tally);
+    return test_problem(named, device, threads, json, progress, tally);
   });
   print_record({{"problems", problems.size()},
                 {"checks", tally.checks},
@@ -92,15 +103,21 @@ ExitStatus selftest(int32_t threads, bool json) {
 
 void add_selftest(CLI::App& app, ExitStatus& status) {
   struct Flags {
+    std::string device = "cpu";
     int32_t threads = 0;
     bool json = false;
   };
   const auto flags = std::make_shared<Flags>();
   CLI::App& verb = *app.add_subcommand("selftest", "Check every path on every instruction set of this machine");
+  verb.add_option("--device", flags->device, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   add_threads_flag(verb, flags->threads);
   add_json_flag(verb, flags->json);
   add_examples(verb, {"convnorm selftest", "convnorm selftest --json --threads 1"});
-  verb.callback([flags, &status] { status = selftest(flags->threads, flags->json); });
+  verb.callback([flags, &status] {
+    status = selftest(flags->device == "cuda" ? CONVNORM_CUDA : CONVNORM_CPU, flags->threads, flags->json);
+  });
 }
 
 }  // namespace convnorm::cli

@@ -20,4 +20,6 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
 # -Wpsabi only tells that gcc's passing of vectors changed in version 4.6; a designated initialiser leaves out on purpose
 # what stands at its default.
-add_compile_options(-Wall -Wextra -Wno-psabi -Wno-missing-field-initializers)
+set(warnings -Wall -Wextra -Wno-psabi -Wno-missing-field-initializers)
+list(JOIN warnings "," warnings_joined)
+add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${warnings}>" $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${warnings_joined}>)

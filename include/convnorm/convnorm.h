@@ -16,6 +16,15 @@
  *     convnorm_execute(plan, &t, workspace, convnorm_plan_workspace_size(plan), NULL);
  *     convnorm_plan_destroy(plan);
  *
+ * On a GPU (options.device = CONVNORM_CUDA) all tensors, the packed weight and the workspace are device memory, work is
+ * put into the stream of convnorm_launch, and nothing waits for it:
+ *
+ *     convnorm_plan_options options = {.device = CONVNORM_CUDA};
+ *     convnorm_launch launch = {.stream = stream};
+ *     convnorm_plan_create(&problem, &options, &plan);
+ *     convnorm_pack_weight(plan, w, packed, convnorm_plan_packed_size(plan), &launch);
+ *     convnorm_execute(plan, &t, workspace, convnorm_plan_workspace_size(plan), &launch);
+ *
  * Every function that can fail returns a convnorm_status; convnorm_last_error() then gives one sentence that names the
  * value at fault and the way out. The library never ends the process, never throws across this interface and keeps no
  * state that a caller can see. Calls with bad input write nothing.
@@ -70,7 +79,7 @@ typedef enum convnorm_layout { CONVNORM_NCL = 0, CONVNORM_NLC = 1 } convnorm_lay
 typedef enum convnorm_padding { CONVNORM_ZEROS = 0, CONVNORM_REFLECT = 1, CONVNORM_REPLICATE = 2 } convnorm_padding;
 
 /* How fp32 products may be formed. The CPU backend multiplies in fp32, fused with the addition where the
- * instruction set has that: all three are `highest` there. */
+ * instruction set has that: all three are `highest` there, as on a GPU's path any_arch. */
 typedef enum convnorm_precision {
   CONVNORM_HIGHEST = 0, /* as IEEE fp32 */
   CONVNORM_HIGH = 1,    /* three 16-bit products; the default */
@@ -162,10 +171,10 @@ CONVNORM_API int64_t convnorm_problem_output_channels(const convnorm_problem* pr
 /* ---- Plan ------------------------------------------------------------------------------------------------------ */
 
 typedef struct convnorm_plan_options {
-  convnorm_device device;
-  int32_t threads;    /* most workers of one execute; 0: as many as the default pool has */
+  convnorm_device device; /* CONVNORM_CUDA: the device that is current when the plan is created */
+  int32_t threads;    /* most workers of one execute; 0: as many as the default pool has; not used on GPUs */
   const char* path;   /* null: the first of the registry that accepts; else this one or UNSUPPORTED with its reason */
-  const char* target; /* null: the best instruction set of this machine; else "SSE4", "AVX2", "AVX3", "NEON", ... */
+  const char* target; /* null: the best of this machine; else "SSE4", "AVX2", "AVX3", "NEON", ..., or a GPU's "sm_90" */
 } convnorm_plan_options;
 
 CONVNORM_API void convnorm_plan_options_init(convnorm_plan_options* options);
@@ -174,7 +183,8 @@ CONVNORM_API void convnorm_plan_options_init(convnorm_plan_options* options);
  * workspace. Destroy it when no call uses it any more. */
 typedef struct convnorm_plan convnorm_plan;
 
-/* `options` may be null. `*plan` is written only on success. */
+/* `options` may be null. `*plan` is written only on success. Errors, beside those of the problem: NO_DEVICE (no CUDA in
+ * this build, no driver, no device, or no code for it), UNSUPPORTED. */
 CONVNORM_API convnorm_status convnorm_plan_create(const convnorm_problem* problem,
                                                   const convnorm_plan_options* options, convnorm_plan** plan);
 
@@ -210,30 +220,41 @@ typedef void (*convnorm_parallel_for)(void* context, int32_t count, void (*body)
 typedef struct convnorm_launch {
   convnorm_parallel_for parallel_for; /* null: OpenMP */
   void* parallel_context;
-  void* stream; /* CUDA: a cudaStream_t */
+  void* stream;                       /* CUDA: a cudaStream_t of the plan's device */
 } convnorm_launch;
 
 /* Bytes of the packed weight. */
 CONVNORM_API size_t convnorm_plan_packed_size(const convnorm_plan* plan);
 
 /* w (C_out, C_in/conv_groups, K) in the problem's dtype -> `packed`, aligned as malloc does. The result may be used by
- * every plan on the same machine that reports the same problem, path, target and device, and copied to any address that is equal to its own
- * modulo 64. Errors: BUFFER_TOO_SMALL, INVALID_ARGUMENT. */
+ * every plan on the same machine that reports the same problem, path, target and device, and copied to any address that
+ * is equal to its own modulo 64, on GPUs modulo 256. Errors: BUFFER_TOO_SMALL, INVALID_ARGUMENT, DEVICE_ERROR.
+ *
+ * On a GPU `packed` is memory of the plan's device and is filled in the stream. `weight` may lie there or on the host.
+ * Host memory is copied through a buffer that is allocated in the stream: do not capture that, and leave pinned memory
+ * as it is until the stream has come this far. */
 CONVNORM_API convnorm_status convnorm_pack_weight(const convnorm_plan* plan, const void* weight, void* packed,
                                                   size_t packed_size, const convnorm_launch* launch);
+
+/* Whether `packed` was packed for this plan: OK or PACKED_MISMATCH. On a GPU this waits for the stream. There execute,
+ * which never waits, leaves the question to its kernels: with a weight that does not fit, every valid output is NaN. */
+CONVNORM_API convnorm_status convnorm_check_packed(const convnorm_plan* plan, const void* packed,
+                                                   const convnorm_launch* launch);
 
 /* Bytes of scratch that one execute needs; 0 is possible. Contents are not kept between calls. */
 CONVNORM_API size_t convnorm_plan_workspace_size(const convnorm_plan* plan);
 
 /* All tensors are dense. Null where the problem does not have them. `param_dtype` is the element type of bias, gamma,
- * beta, the slopes and film: CONVNORM_F32 (the zero default) or the problem's dtype. y must not overlap an input. */
+ * beta, the slopes and film: CONVNORM_F32 (the zero default) or the problem's dtype. y must not overlap an input.
+ * Tensors may start at any multiple of their element's size. On a GPU all of them, `lengths` too, lie in memory of the
+ * plan's device or in managed memory; others are refused by name. */
 typedef struct convnorm_tensors {
   const void* x;               /* (N, C_in, L), or (N, L, C_in) */
   const void* packed_weight;   /* from convnorm_pack_weight */
   const void* bias;            /* (C_out) */
   const void* gamma;           /* (C_out) */
   const void* beta;            /* (C_out) */
-  const int64_t* lengths;      /* (N), each in [0, L] */
+  const int64_t* lengths;      /* (N), each in [0, L]; on GPUs others are taken as the nearer end */
   const void* pre_slope;       /* (1) or (C_out) */
   const void* post_slope;      /* (1) or (channels at that point) */
   const void* film_scale;      /* (N, channels at that point) */
@@ -245,13 +266,15 @@ typedef struct convnorm_tensors {
   convnorm_dtype param_dtype;
 } convnorm_tensors;
 
-/* Computes y. Allocates nothing. `workspace` may be null if its size is 0. */
+/* Computes y. Allocates nothing. `workspace` may be null if its size is 0. On a GPU all work goes into launch->stream
+ * (null: the default one), nothing waits, the caller's current device stays, and the call may be captured in a graph;
+ * calls that may run at the same time need a workspace each. */
 CONVNORM_API convnorm_status convnorm_execute(const convnorm_plan* plan, const convnorm_tensors* tensors,
                                               void* workspace, size_t workspace_size, const convnorm_launch* launch);
 
 /* ---- Machine --------------------------------------------------------------------------------------------------- */
 
-/* What this machine can do, measured. */
+/* What this machine's CPUs can do, measured. */
 typedef struct convnorm_machine {
   double fma_gflops;      /* peak of independent fp32 fused multiply-adds, all threads together */
   double bandwidth_gbps;  /* memory bandwidth in GB/s: read plus written, of a streaming copy, all threads together */

@@ -178,6 +178,8 @@ struct Tensors {
   std::span<T> y = {};
 };
 
+// On a GPU spans and buffers of this header, which are host memory, do not serve: pack and execute with plan.get() and the
+// functions of convnorm.h.
 struct PlanOptions {
   convnorm_device device = CONVNORM_CPU;
   int threads = 0;          // 0: as many as the default pool has

@@ -11,6 +11,7 @@ namespace convnorm {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kGpuAlignment = 256;
 constexpr std::array<char, 8> kMagic = {'c', 'o', 'n', 'v', 'n', 'o', 'r', 'm'};
 constexpr uint32_t kFormat = 1;  // changes whenever any path packs differently
 
@@ -25,19 +26,25 @@ struct Header {
 };
 static_assert(sizeof(Header) == kAlignment);
 
-uint32_t offset_to_aligned(const void* address) {
-  return static_cast<uint32_t>(-reinterpret_cast<uintptr_t>(address) % kAlignment);
+size_t alignment(const convnorm_plan& plan) { return plan.gpu ? kGpuAlignment : kAlignment; }
+
+uint32_t offset_to_aligned(const void* address, size_t alignment = kAlignment) {
+  return static_cast<uint32_t>(-reinterpret_cast<uintptr_t>(address) % alignment);
+}
+
+char* aligned(void* address, size_t alignment) {
+  return static_cast<char*>(address) + offset_to_aligned(address, alignment);
 }
 
 }  // namespace
 
 size_t packed_buffer_bytes(const convnorm_plan& plan) {
-  return sizeof(Header) + kAlignment + plan.executable->packed_bytes();
+  return (plan.gpu ? 0 : sizeof(Header)) + alignment(plan) + plan.executable->packed_bytes();
 }
 
 size_t workspace_buffer_bytes(const convnorm_plan& plan) {
   const size_t bytes = plan.executable->workspace_bytes();
-  return bytes == 0 ? 0 : bytes + kAlignment;
+  return bytes == 0 ? 0 : bytes + alignment(plan);
 }
 
 void check_buffer(const char* name, const void* buffer, size_t size, size_t needed) {
@@ -50,11 +57,12 @@ void check_buffer(const char* name, const void* buffer, size_t size, size_t need
   }
 }
 
-void* usable_workspace(void* workspace) {
-  return workspace == nullptr ? nullptr : static_cast<char*>(workspace) + offset_to_aligned(workspace);
+void* usable_workspace(const convnorm_plan& plan, void* workspace) {
+  return workspace == nullptr ? nullptr : aligned(workspace, alignment(plan));
 }
 
 void* begin_packed(const convnorm_plan& plan, void* packed) {
+  if (plan.gpu) return aligned(packed, kGpuAlignment);
   char* after_header = static_cast<char*>(packed) + sizeof(Header);
   const Header header{.magic = kMagic,
                       .format = kFormat,
@@ -67,6 +75,7 @@ void* begin_packed(const convnorm_plan& plan, void* packed) {
 }
 
 const void* open_packed(const convnorm_plan& plan, const void* packed) {
+  if (plan.gpu) return aligned(const_cast<void*>(packed), kGpuAlignment);
   Header header;
   std::memcpy(&header, packed, sizeof(header));
   if (header.magic != kMagic || header.format != kFormat) {

@@ -1,5 +1,6 @@
-// The caller's buffers are aligned as malloc does, the kernels' to a cache line: the difference is made up here, once.
-// A packed weight also carries a header, so that one packed for another plan is recognised.
+// The caller's buffers are aligned as malloc does, the kernels' to a cache line, on GPUs to 256 bytes: the difference
+// is made up here, once. A packed weight also carries a header, so that one packed for another plan is recognised: on
+// CPUs it is written and read here; on GPUs it is a part of what the kernels pack, and they read it.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +17,12 @@ size_t workspace_buffer_bytes(const convnorm_plan& plan);
 void check_buffer(const char* name, const void* buffer, size_t size, size_t needed);
 
 // Aligned memory inside the caller's workspace.
-void* usable_workspace(void* workspace);
+void* usable_workspace(const convnorm_plan& plan, void* workspace);
 
-// Writes the header; returns where the weight goes.
+// Writes the header; returns where the executable packs to.
 void* begin_packed(const convnorm_plan& plan, void* packed);
 
-// Reads the header; returns where the weight lies, or throws Failure(PACKED_MISMATCH).
+// Reads the header; returns where the executable has packed to, or throws Failure(PACKED_MISMATCH).
 const void* open_packed(const convnorm_plan& plan, const void* packed);
 
 }  // namespace convnorm

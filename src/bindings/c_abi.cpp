@@ -18,9 +18,12 @@ namespace {
 // A line longer than any that can be read is cut off here: how long it is does not matter any more.
 std::string_view bounded(const char* line) { return {line, strnlen(line, 8192)}; }
 
-convnorm::Parallel pool(const convnorm_plan& plan, const convnorm_launch* launch) {
-  if (launch != nullptr && launch->parallel_for != nullptr) return {launch->parallel_for, launch->parallel_context};
-  return {convnorm::default_parallel_for, const_cast<int*>(&plan.threads)};
+convnorm::Launch launch_of(const convnorm_plan& plan, const convnorm_launch* given) {
+  const bool own_pool = given == nullptr || given->parallel_for == nullptr;
+  const convnorm::Parallel parallel =
+      own_pool ? convnorm::Parallel(convnorm::default_parallel_for, const_cast<int*>(&plan.threads))
+               : convnorm::Parallel(given->parallel_for, given->parallel_context);
+  return {parallel, given == nullptr ? nullptr : given->stream, plan.fingerprint};
 }
 
 void check_format(convnorm_format format) {
@@ -182,7 +185,17 @@ convnorm_status convnorm_pack_weight(const convnorm_plan* plan, const void* weig
     const size_t needed = convnorm::packed_buffer_bytes(chosen);
     convnorm::check_buffer("packed", packed, packed_size, needed);
     convnorm::check_weight(chosen.problem, weight, {"packed", packed, needed});
-    chosen.executable->pack(weight, convnorm::begin_packed(chosen, packed), pool(chosen, launch));
+    chosen.executable->check_memory("packed", packed);
+    chosen.executable->pack(weight, convnorm::begin_packed(chosen, packed), launch_of(chosen, launch));
+  });
+}
+
+convnorm_status convnorm_check_packed(const convnorm_plan* plan, const void* packed, const convnorm_launch* launch) {
+  return guarded([&] {
+    const convnorm_plan& chosen = required(plan, "plan");
+    required(static_cast<const char*>(packed), "packed");
+    chosen.executable->check_memory("packed", packed);
+    chosen.executable->check_packed(convnorm::open_packed(chosen, packed), launch_of(chosen, launch));
   });
 }
 
@@ -200,12 +213,12 @@ convnorm_status convnorm_execute(const convnorm_plan* plan, const convnorm_tenso
     if (chosen.problem.n == 0) return;
     const size_t scratch = convnorm::workspace_buffer_bytes(chosen);
     convnorm::check_buffer("workspace", workspace, workspace_size, scratch);
-    convnorm::check_tensors(chosen.problem, given,
+    convnorm::check_tensors(chosen, given,
                             {"packed_weight", &required(static_cast<const char*>(given.packed_weight), "packed_weight"),
                              convnorm::packed_buffer_bytes(chosen)},
                             {"workspace", workspace, scratch});
     chosen.executable->run(given, convnorm::open_packed(chosen, given.packed_weight),
-                           convnorm::usable_workspace(workspace), pool(chosen, launch));
+                           convnorm::usable_workspace(chosen, workspace), launch_of(chosen, launch));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/targets.hpp"
+#include "kernels/cuda/backend.hpp"
 #include "plan/default_pool.hpp"
 #include "plan/plan.hpp"
 
@@ -12,15 +13,19 @@ namespace convnorm {
 
 namespace {
 
-constexpr const char* kCuda = "not in this build: this version has no CUDA backend";
+std::vector<std::string> path_names(convnorm_device device) {
+  std::vector<std::string> names;
+  for (const Implementation& each : registry(device)) names.emplace_back(each.name);
+  return names;
+}
 
 }  // namespace
 
 const char* version() { return CONVNORM_VERSION; }
 
 std::string info(convnorm_format format) {
-  std::vector<std::string> paths;
-  for (const Implementation& each : registry(CONVNORM_CPU)) paths.emplace_back(each.name);
+  const std::vector<std::string> paths = path_names(CONVNORM_CPU), cuda_paths = path_names(CONVNORM_CUDA);
+  const cuda::Presence cuda = cuda::presence();
   const std::vector<const char*>& compiled = cpu::compiled_targets();
   const std::vector<const char*>& available = cpu::available_targets();
   if (format == CONVNORM_JSON) {
@@ -30,14 +35,24 @@ std::string info(convnorm_format format) {
     document["targets_available"] = available;
     document["threads"] = default_threads();
     document["paths"] = paths;
-    document["cuda"] = kCuda;
+    document["cuda"] = cuda.text;
+    document["cuda_usable"] = cuda.usable;
+    if (cuda.compiled) {
+      document["cuda_architectures"] = cuda.architectures;
+      document["cuda_paths"] = cuda_paths;
+    }
     return document.dump(2);
   }
-  return fmt::format(
+  std::string text = fmt::format(
       "version            {}\ntargets compiled   {}\ntargets available  {}\nthreads            {}\n"
       "paths              {}\ncuda               {}\n",
       version(), fmt::join(compiled, ", "), fmt::join(available, ", "), default_threads(), fmt::join(paths, ", "),
-      kCuda);
+      cuda.text);
+  if (cuda.compiled) {
+    text +=
+        fmt::format("cuda compiled      {}\ncuda paths         {}\n", cuda.architectures, fmt::join(cuda_paths, ", "));
+  }
+  return text;
 }
 
 }  // namespace convnorm

@@ -73,6 +73,10 @@ Region region(const Tensor& tensor) {
   return {tensor.name, tensor.data, static_cast<size_t>(tensor.elements * tensor.element_bytes)};
 }
 
+void check_memory(const convnorm_plan& plan, const Region& region) {
+  if (region.begin != nullptr && region.bytes > 0) plan.executable->check_memory(region.name, region.begin);
+}
+
 }  // namespace
 
 void check_apart(const Region& written, const Region& other) {
@@ -91,7 +95,9 @@ void check_weight(const Problem& problem, const void* weight, const Region& pack
   check_apart(packed, region(w));
 }
 
-void check_tensors(const Problem& problem, const convnorm_tensors& t, const Region& packed, const Region& workspace) {
+void check_tensors(const convnorm_plan& plan, const convnorm_tensors& t, const Region& packed,
+                   const Region& workspace) {
+  const Problem& problem = plan.problem;
   if (t.param_dtype != CONVNORM_F32 && t.param_dtype != problem.dtype) {
     fail(CONVNORM_INVALID_ARGUMENT,
          "param_dtype has the value {}, but parameters are f32 (0) or of the problem's dtype {} ({})",
@@ -106,12 +112,15 @@ void check_tensors(const Problem& problem, const convnorm_tensors& t, const Regi
   check_apart(region(y), packed);
   check_apart(region(y), workspace);
   check_apart(workspace, packed);
-  for (const Tensor& input : input_tensors(problem, sizes, t)) {
+  const std::array<Tensor, 10> inputs = input_tensors(problem, sizes, t);
+  for (const Tensor& input : inputs) {
     check_pointer(input);
     check_apart(region(y), region(input));
     check_apart(workspace, region(input));
   }
-  if (problem.lengths) validate_lengths(problem, t.lengths);
+  for (const Region& written : {region(y), workspace, packed}) check_memory(plan, written);
+  for (const Tensor& input : inputs) check_memory(plan, region(input));
+  if (problem.lengths && !plan.gpu) validate_lengths(problem, t.lengths);
 }
 
 }  // namespace convnorm

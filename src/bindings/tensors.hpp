@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "descriptor/problem.hpp"
+#include "plan/plan.hpp"
 
 namespace convnorm {
 
@@ -21,8 +22,9 @@ void check_apart(const Region& written, const Region& other);
 void check_weight(const Problem& problem, const void* weight, const Region& packed);
 
 // Throws Failure(INVALID_ARGUMENT) naming the tensor: one that is needed and null, one that the problem does not have,
-// one that is misaligned or overlaps what is written, a length out of range.
-void check_tensors(const Problem& problem, const convnorm_tensors& tensors, const Region& packed,
+// one that is misaligned or overlaps what is written, memory that the plan's device cannot reach, a length out of range
+// (on CPUs: those of a GPU cannot be read without waiting for it).
+void check_tensors(const convnorm_plan& plan, const convnorm_tensors& tensors, const Region& packed,
                    const Region& workspace);
 
 }  // namespace convnorm

@@ -47,7 +47,12 @@ std::vector<Row> rows(const convnorm_plan& plan, const convnorm_machine* machine
   result.push_back({"path", implementation.name, implementation.name});
   result.push_back({"summary", implementation.summary, implementation.summary});
   result.push_back({"target", plan.target, plan.target});
-  result.push_back({"threads", plan.threads, std::to_string(plan.threads)});
+  if (plan.gpu) {
+    const std::string device = fmt::format("{} ({} SMs)", plan.gpu->name, plan.gpu->sm_count);
+    result.push_back({"device", device, device});
+  } else {
+    result.push_back({"threads", plan.threads, std::to_string(plan.threads)});
+  }
 
   Json config = Json::object();
   std::string config_text;

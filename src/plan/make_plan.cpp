@@ -26,6 +26,14 @@ Answer consider(const Implementation& implementation, const PlanRequest& request
   return implementation.consider(request);
 }
 
+std::string gpu_target(const cuda::DeviceLimits& gpu, const char* wanted) {
+  if (wanted != nullptr && wanted != gpu.architecture()) {
+    fail(CONVNORM_UNSUPPORTED, "target {} is not the architecture of device {} ({}); use {}, or leave the target open",
+         in_quotes(wanted), gpu.ordinal, gpu.name, gpu.architecture());
+  }
+  return gpu.architecture();
+}
+
 }  // namespace
 
 int choose_threads(int32_t wanted) {
@@ -53,10 +61,7 @@ std::string choose_target(const char* wanted) {
 
 std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_plan_options& options) {
   validate(problem);
-  if (options.device == CONVNORM_CUDA) {
-    fail(CONVNORM_NO_DEVICE, "device=cuda is not in this build, which has no CUDA backend; use device=cpu");
-  }
-  if (options.device != CONVNORM_CPU) {
+  if (options.device != CONVNORM_CPU && options.device != CONVNORM_CUDA) {
     fail(CONVNORM_INVALID_ARGUMENT, "device has the value {}, which is neither CONVNORM_CPU nor CONVNORM_CUDA",
          static_cast<int>(options.device));
   }
@@ -64,7 +69,10 @@ std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_
   auto plan = std::make_unique<convnorm_plan>();
   plan->problem = canonical(problem);
   plan->threads = choose_threads(options.threads);
-  const PlanRequest request{plan->problem, Sizes(plan->problem), plan->threads, choose_target(options.target)};
+  if (options.device == CONVNORM_CUDA) plan->gpu = cuda::current_device();
+  const PlanRequest request{plan->problem, Sizes(plan->problem), plan->threads,
+                            plan->gpu ? gpu_target(*plan->gpu, options.target) : choose_target(options.target),
+                            plan->gpu ? &*plan->gpu : nullptr};
 
   const std::span<const Implementation> implementations = registry(options.device);
   for (const Implementation& implementation : implementations) {

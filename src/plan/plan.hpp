@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "convnorm/convnorm.h"
 #include "descriptor/problem.hpp"
+#include "kernels/cuda/device.hpp"
 
 namespace convnorm {
 
@@ -33,6 +35,13 @@ class Parallel {
   void* context_;
 };
 
+// How one call runs: on a CPU by a pool, on a GPU in a stream.
+struct Launch {
+  Parallel parallel;
+  void* stream;          // cudaStream_t
+  uint64_t fingerprint;  // of the plan: tags packed weights that the host cannot look at
+};
+
 // What an implementation promises about memory traffic and storage; explain() prints it and tests hold it.
 struct Accounting {
   double flops = 0;        // performed, recomputation included
@@ -47,10 +56,15 @@ class Executable {
  public:
   virtual ~Executable() = default;
   virtual size_t packed_bytes() const = 0;
-  virtual void pack(const void* weight, void* packed, const Parallel& parallel) const = 0;
+  virtual void pack(const void* weight, void* packed, const Launch& launch) const = 0;
   virtual size_t workspace_bytes() const = 0;
   virtual void run(const convnorm_tensors& tensors, const void* packed, void* workspace,
-                   const Parallel& parallel) const = 0;
+                   const Launch& launch) const = 0;
+  // Throws Failure(PACKED_MISMATCH) if `packed` lacks the launch's fingerprint. For weights that the host cannot look at
+  // without waiting; the others are checked before.
+  virtual void check_packed(const void*, const Launch&) const {}
+  // Throws Failure(INVALID_ARGUMENT) if run() cannot reach the memory at `address`, which the message calls `name`.
+  virtual void check_memory(const char*, const void*) const {}
   // What the layout of packed weights depends on beside problem, path and target.
   virtual std::string packing() const { return ""; }
   virtual std::vector<std::pair<std::string, std::string>> config() const = 0;  // name, value; in reading order
@@ -61,7 +75,8 @@ struct PlanRequest {
   const Problem& problem;
   Sizes sizes;
   int threads;
-  std::string target;  // name of the instruction set, or "scalar"
+  std::string target;                       // name of the instruction set, or "scalar"; of a GPU, its architecture
+  const cuda::DeviceLimits* gpu = nullptr;  // null on CPUs
 };
 
 struct Refusal {
@@ -88,6 +103,7 @@ std::span<const Implementation> registry(convnorm_device device);
 // The C ABI's opaque plan.
 struct convnorm_plan {
   convnorm::Problem problem;
+  std::optional<convnorm::cuda::DeviceLimits> gpu;  // that it was made for; none on CPUs
   int threads;
   std::string target;
   const convnorm::Implementation* implementation;

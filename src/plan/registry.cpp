@@ -1,4 +1,5 @@
 #include "kernels/cpu/strategies.hpp"
+#include "kernels/cuda/backend.hpp"
 #include "kernels/ref/reference.hpp"
 #include "plan/plan.hpp"
 
@@ -30,8 +31,7 @@ constexpr Implementation kCpu[] = {
 }  // namespace
 
 std::span<const Implementation> registry(convnorm_device device) {
-  if (device == CONVNORM_CPU) return kCpu;
-  return {};
+  return device == CONVNORM_CPU ? kCpu : cuda::implementations();
 }
 
 }  // namespace convnorm

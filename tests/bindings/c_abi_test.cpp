@@ -330,7 +330,7 @@ TEST(CAbi, ListsEndInNull) {
   ASSERT_GT(count, 0);
   EXPECT_STREQ(convnorm_path_name(CONVNORM_CPU, count - 1), "reference");
   EXPECT_EQ(convnorm_path_name(CONVNORM_CPU, -1), nullptr);
-  EXPECT_EQ(convnorm_path_name(CONVNORM_CUDA, 0), nullptr);
+  EXPECT_EQ(convnorm_path_name(CONVNORM_CUDA, 100), nullptr);
   EXPECT_EQ(convnorm_target_name(-1), nullptr);
   EXPECT_EQ(convnorm_target_name(1000), nullptr);
 }

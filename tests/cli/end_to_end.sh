@@ -91,6 +91,7 @@ grep -q 'drawn with --seed 0: x, weight, bias, gamma, beta' err || fail "what wa
 expect 0 run $line --output again.npy --tensors t.safetensors
 grep -q drawn err && fail "says drawn though all was given"
 cmp -s y.npy again.npy || fail "saved tensors give another result"
+expect 0 check n=1,c=1,l=1,o=2,k=1,g=1,s=9223372036854775807
 for seed in -1 99999999999999999999 7x; do expect 2 run $line --output seed.npy --seed "$seed"; done
 expect 0 run $line --output seed.npy --seed 1
 cmp -s y.npy seed.npy && fail "another seed gives the same result"
@@ -168,8 +169,11 @@ grep -q '"shape":\[2,32,1\]' out || fail "B036: $(cat out)"
 [ -e never.npy ] && fail "a refused line left an output"
 
 # ---- B073: no such device
-refuse 'CUDA' run $line --output y2.npy --device cuda
-refuse 'CUDA' check $line --device cuda
+if ! "$convnorm" info --json | grep -q '"cuda_usable": true'; then
+  refuse 'CUDA' run $line --output y2.npy --device cuda
+  refuse 'CUDA' check $line --device cuda
+  refuse 'CUDA' selftest --device cuda
+fi
 expect 0 run $line --output y.npy --device auto
 
 # ---- B119, B057: element types

@@ -44,7 +44,7 @@ TEST(Layers, HaveAVectorisedPlanWithinItsPromisesAtFullSize) {
   for (const auto& [name, problem] : layers()) {
     for (const int threads : {1, 2, 64}) {
       const convnorm_plan_options options{
-          .device = CONVNORM_CPU, .threads = threads, .path = nullptr, .target = nullptr};
+          .device = test_device(), .threads = threads, .path = nullptr, .target = nullptr};
       convnorm_plan* plan = nullptr;
       ASSERT_EQ(convnorm_plan_create(&problem, &options, &plan), CONVNORM_OK) << name;
       EXPECT_STRNE(convnorm_plan_path(plan), "reference") << name;

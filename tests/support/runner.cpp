@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "descriptor/elements.hpp"
+#include "support/device_block.hpp"
 #include "support/guarded.hpp"
 #include "support/pools.hpp"
 
@@ -44,7 +46,7 @@ class Given {
       : name_(name), memory_(values.size() * bytes(dtype), static_cast<size_t>(misalignment) * bytes(dtype)) {
     absent_ = values.empty();
     for (size_t i = 0; i < values.size(); ++i) put(dtype, static_cast<int64_t>(i), values[i]);
-    before_ = memory_.copy();
+    settle(static_cast<size_t>(misalignment) * bytes(dtype));
   }
   // An activation, turned from (N, C, L) to the problem's layout.
   Given(const char* name, const std::vector<float>& values, const Problem& p, int64_t channels, int64_t length,
@@ -53,11 +55,20 @@ class Given {
     for_each_element(p, channels, values.empty() ? 0 : length,
                      [&](size_t i, int64_t at) { put(p.dtype, at, values[i]); });
     absent_ = values.empty();
-    before_ = memory_.copy();
+    settle(static_cast<size_t>(misalignment) * bytes(p.dtype));
+  }
+  explicit Given(const std::vector<int64_t>& lengths)
+      : name_("lengths"), memory_(lengths.size() * sizeof(int64_t)), absent_(lengths.empty()) {
+    if (!absent_) std::memcpy(memory_.data(), lengths.data(), memory_.size());
+    settle(0);
   }
 
-  const void* pointer() const { return absent_ ? nullptr : memory_.data(); }
+  const void* pointer() const { return absent_ ? nullptr : block_ ? block_->data() : memory_.data(); }
   std::string fault() {
+    if (block_) {
+      if (!block_->bands_intact()) return fmt::format("memory around {} was written", name_);
+      block_->copy_to(memory_.data());
+    }
     if (!memory_.bands_intact()) return fmt::format("memory around {} was written", name_);
     return memory_.equals(before_) ? "" : fmt::format("{} was changed", name_);
   }
@@ -71,8 +82,16 @@ class Given {
     });
   }
 
+  void settle(size_t misalignment) {
+    before_ = memory_.copy();
+    if (test_device() == CONVNORM_CUDA && !absent_) {
+      block_ = std::make_unique<DeviceBlock>(memory_.data(), memory_.size(), misalignment);
+    }
+  }
+
   const char* name_;
   Guarded memory_;
+  std::unique_ptr<DeviceBlock> block_;  // what a GPU is given in place of memory_
   std::vector<std::byte> before_;
   bool absent_ = false;
 };
@@ -104,21 +123,25 @@ struct Prepared::State {
         post_slope(parameter("post_slope", in.post_slope, in, request)),
         film_scale(parameter("film_scale", in.film_scale, in, request)),
         film_shift(parameter("film_shift", in.film_shift, in, request)),
-        lengths(in.lengths) {
+        lengths(in.lengths),
+        misalignment(static_cast<size_t>(request.misalignment * element_size(in.problem.dtype))),
+        y_bytes(static_cast<size_t>(in.sizes.y_elements * element_size(in.problem.dtype))) {
     make_plan(in, request);
     if (!fault.empty() || !plan) return;
     packed = std::make_unique<Guarded>(convnorm_plan_packed_size(plan.get()));
-    const convnorm_launch launch{.parallel_for = pool, .parallel_context = nullptr, .stream = nullptr};
-    if (convnorm_pack_weight(plan.get(), weight.pointer(), packed->data(), packed->size(), &launch) != CONVNORM_OK) {
+    if (test_device() == CONVNORM_CUDA) packed_block = std::make_unique<DeviceBlock>(packed->data(), packed->size());
+    const convnorm_launch launch = launch_now();
+    if (convnorm_pack_weight(plan.get(), weight.pointer(), packed_pointer(), packed->size(), &launch) != CONVNORM_OK) {
       fault = fmt::format("packing failed: {}", convnorm_last_error());
     }
+    if (packed_block) packed_block->copy_to(packed->data());
     packed_before = packed->copy();
     tensors = {.x = x.pointer(),
-               .packed_weight = packed->data(),
+               .packed_weight = packed_pointer(),
                .bias = bias.pointer(),
                .gamma = gamma.pointer(),
                .beta = beta.pointer(),
-               .lengths = lengths.empty() ? nullptr : lengths.data(),
+               .lengths = static_cast<const int64_t*>(lengths.pointer()),
                .pre_slope = pre_slope.pointer(),
                .post_slope = post_slope.pointer(),
                .film_scale = film_scale.pointer(),
@@ -130,12 +153,19 @@ struct Prepared::State {
                .param_dtype = in.param_dtype};
   }
 
+  convnorm_launch launch_now() const {
+    return {.parallel_for = pool,
+            .parallel_context = nullptr,
+            .stream = test_device() == CONVNORM_CUDA ? thread_stream() : nullptr};
+  }
+  std::byte* packed_pointer() const { return packed_block ? packed_block->data() : packed->data(); }
+
   static Given parameter(const char* name, const std::vector<float>& values, const Inputs& in, const Request& request) {
     return Given(name, values, in.param_dtype, request.misalignment);
   }
 
   void make_plan(const Inputs& in, const Request& request) {
-    const convnorm_plan_options options{.device = CONVNORM_CPU,
+    const convnorm_plan_options options{.device = test_device(),
                                         .threads = request.threads,
                                         .path = request.path.empty() ? nullptr : request.path.c_str(),
                                         .target = request.target.empty() ? nullptr : request.target.c_str()};
@@ -157,9 +187,10 @@ struct Prepared::State {
   std::string refusal, fault;
   Plan plan;
   convnorm_parallel_for pool;
-  Given weight, x, residual, bias, gamma, beta, pre_slope, post_slope, film_scale, film_shift;
-  std::vector<int64_t> lengths;
+  Given weight, x, residual, bias, gamma, beta, pre_slope, post_slope, film_scale, film_shift, lengths;
+  size_t misalignment, y_bytes;
   std::unique_ptr<Guarded> packed;
+  std::unique_ptr<DeviceBlock> packed_block;
   std::vector<std::byte> packed_before;
   convnorm_tensors tensors{};
 };
@@ -173,19 +204,32 @@ size_t Prepared::workspace_bytes() const { return convnorm_plan_workspace_size(p
 
 std::string Prepared::execute(void* y, void* workspace) const {
   convnorm_tensors tensors = state_->tensors;
-  tensors.y = y;
-  const convnorm_launch launch{.parallel_for = state_->pool, .parallel_context = nullptr, .stream = nullptr};
-  if (convnorm_execute(plan(), &tensors, workspace, workspace_bytes(), &launch) == CONVNORM_OK) return "";
-  return fmt::format("executing failed: {}", convnorm_last_error());
+  const convnorm_launch launch = state_->launch_now();
+  const auto call = [&](void* y_memory, void* workspace_memory) -> std::string {
+    tensors.y = y_memory;
+    if (convnorm_execute(plan(), &tensors, workspace_memory, workspace_bytes(), &launch) == CONVNORM_OK) return "";
+    return fmt::format("executing failed: {}", convnorm_last_error());
+  };
+  if (test_device() == CONVNORM_CPU) return call(y, workspace);
+  const DeviceBlock y_block(y, state_->y_bytes, state_->misalignment);
+  const DeviceBlock workspace_block(workspace, workspace_bytes(), state_->misalignment);
+  const std::string fault = call(y_block.data(), workspace_block.data());
+  if (!fault.empty()) return fault;
+  if (!y_block.bands_intact()) return "memory around y was written";
+  if (!workspace_block.bands_intact()) return "memory around the workspace was written";
+  y_block.copy_to(y);
+  return "";
 }
 
 std::string Prepared::inputs_intact() const {
   State& s = *state_;
   for (Given* input : {&s.weight, &s.x, &s.residual, &s.bias, &s.gamma, &s.beta, &s.pre_slope, &s.post_slope,
-                       &s.film_scale, &s.film_shift}) {
+                       &s.film_scale, &s.film_shift, &s.lengths}) {
     if (const std::string fault = input->fault(); !fault.empty()) return fault;
   }
-  if (!s.packed->bands_intact() || !s.packed->equals(s.packed_before))
+  if (s.packed_block) s.packed_block->copy_to(s.packed->data());
+  if (!s.packed->bands_intact() || (s.packed_block && !s.packed_block->bands_intact()) ||
+      !s.packed->equals(s.packed_before))
     return "the packed weight or its surroundings were written";
   return "";
 }
@@ -219,7 +263,16 @@ Outcome run(const Inputs& in, const Request& request) {
   return out;
 }
 
+convnorm_device test_device() {
+  static const convnorm_device device = [] {
+    const char* wanted = std::getenv("CONVNORM_TEST_DEVICE");
+    return wanted != nullptr && std::string_view(wanted) == "cuda" ? CONVNORM_CUDA : CONVNORM_CPU;
+  }();
+  return device;
+}
+
 std::vector<std::string> targets() {
+  if (test_device() == CONVNORM_CUDA) return {""};
   std::vector<std::string> names;
   for (int32_t i = 0; const char* name = convnorm_target_name(i); ++i) names.emplace_back(name);
   if (std::find(names.begin(), names.end(), "scalar") == names.end()) names.emplace_back("scalar");
@@ -228,7 +281,7 @@ std::vector<std::string> targets() {
 
 std::vector<std::string> paths() {
   std::vector<std::string> names;
-  for (int32_t i = 0; const char* name = convnorm_path_name(CONVNORM_CPU, i); ++i) names.emplace_back(name);
+  for (int32_t i = 0; const char* name = convnorm_path_name(test_device(), i); ++i) names.emplace_back(name);
   return names;
 }
 
@@ -274,8 +327,10 @@ std::string check_same_bits(const Inputs& in) {
     std::map<std::string, std::vector<std::byte>> seen;
     std::string bits_from;
     for (const std::string& path : paths()) {
-      // Two paths take statistics in ways of their own: they repeat themselves, not the others.
-      std::vector<std::byte>& same = seen[path == "reference" || path == "moments" ? path : "the others"];
+      // Two paths take statistics in ways of their own, and those of a GPU sum each in its own order: they repeat
+      // themselves, not the others.
+      const bool own_bits = path == "reference" || path == "moments" || test_device() == CONVNORM_CUDA;
+      std::vector<std::byte>& same = seen[own_bits ? path : "the others"];
       for (Request request : variations) {
         request.path = path, request.target = target;
         const Outcome outcome = run(in, request);
@@ -286,7 +341,7 @@ std::string check_same_bits(const Inputs& in) {
           return prefixed(
               outcome, fmt::format("the workspace of {} bytes exceeds y by more than 64 MiB", outcome.workspace_bytes));
         }
-        if (path != "reference" && path != "split" && outcome.z_bytes != 0)
+        if (path != "reference" && path != "split" && path != "any_arch" && outcome.z_bytes != 0)
           return prefixed(outcome, "it stores the convolution");
         if (same.empty()) {
           same = outcome.bytes;

@@ -15,6 +15,9 @@
 
 namespace convnorm::test {
 
+// CONVNORM_TEST_DEVICE=cuda in the environment runs the suite on a GPU: memory, paths and targets are then its own.
+convnorm_device test_device();
+
 struct Request {
   std::string path = {};    // "": the planned one
   std::string target = {};  // "": the best of the machine
@@ -47,7 +50,8 @@ class Prepared {
   const std::string& fault() const;    // "" if everything is ready; nothing else may be asked otherwise
   const convnorm_plan* plan() const;
   size_t workspace_bytes() const;
-  // May be called from several threads at once. "" or what went wrong.
+  // May be called from several threads at once. "" or what went wrong. `y` and `workspace` are host memory; on a GPU
+  // the call gets device memory in their place, with bands around it, and y comes back.
   std::string execute(void* y, void* workspace) const;
   // "" if the inputs, the packed weight and the memory around them are as they were.
   std::string inputs_intact() const;
@@ -57,7 +61,7 @@ class Prepared {
   std::unique_ptr<State> state_;
 };
 
-// Every instruction set of this machine, and the scalar one.
+// Every instruction set of this machine, and the scalar one. On a GPU one entry, "": its architecture is the target.
 std::vector<std::string> targets();
 // Every path of the registry, in its order.
 std::vector<std::string> paths();

@@ -4,9 +4,9 @@
 
 namespace convnorm::cpu {
 
-void CpuExecutable::pack(const void* weight, void* packed, const Parallel& parallel) const {
+void CpuExecutable::pack(const void* weight, void* packed, const Launch& launch) const {
   const int64_t blocks = g_.blocks();
-  deal(parallel, threads_, blocks * g_.halves, [&](int, const auto& next) {
+  deal(launch.parallel, threads_, blocks * g_.halves, [&](int, const auto& next) {
     for (int64_t i = next(); i >= 0; i = next()) {
       Block block = g_.block(i % blocks);
       block.first += i / blocks * g_.half;
@@ -45,10 +45,10 @@ std::optional<Refusal> CpuExecutable::fit_workspace() {
 }
 
 void CpuExecutable::run(const convnorm_tensors& tensors, const void* packed, void* workspace,
-                        const Parallel& parallel) const {
+                        const Launch& launch) const {
   Arena arena(workspace);
   const Memory memory = layout(arena, &tensors);
-  execute(Run{g_, tensors, memory.parameters}, memory, packed, parallel);
+  execute(Run{g_, tensors, memory.parameters}, memory, packed, launch.parallel);
 }
 
 std::vector<std::pair<std::string, std::string>> CpuExecutable::config() const {

@@ -21,14 +21,13 @@ class CpuExecutable : public Executable {
   std::string packing() const override { return std::to_string(g_.block_rows); }
   // Lowers the number of workers until the workspace is at most y and kWorkspaceAllowance, or says that none fits.
   std::optional<Refusal> fit_workspace();
-  void pack(const void* weight, void* packed, const Parallel& parallel) const override;
+  void pack(const void* weight, void* packed, const Launch& launch) const override;
   size_t workspace_bytes() const override {
     Arena arena;
     layout(arena, nullptr);
     return arena.used();
   }
-  void run(const convnorm_tensors& tensors, const void* packed, void* workspace,
-           const Parallel& parallel) const override;
+  void run(const convnorm_tensors& tensors, const void* packed, void* workspace, const Launch& launch) const override;
   std::vector<std::pair<std::string, std::string>> config() const override;
   Accounting accounting() const override;
 

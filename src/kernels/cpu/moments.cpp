@@ -30,8 +30,8 @@ class MomentsPath final : public Streaming {
 
   // The weights once more, row after row, for the quadratic forms.
   size_t packed_bytes() const override { return 2 * Streaming::packed_bytes(); }
-  void pack(const void* weight, void* packed, const Parallel& parallel) const override {
-    Streaming::pack(weight, packed, parallel);
+  void pack(const void* weight, void* packed, const Launch& launch) const override {
+    Streaming::pack(weight, packed, launch);
     g_.kernels->to_float(weight, g_.problem.dtype, static_cast<float*>(packed) + g_.packed_floats(),
                          g_.packed_floats());
   }

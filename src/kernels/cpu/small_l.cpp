@@ -27,9 +27,9 @@ class SmallL final : public CpuExecutable {
     return static_cast<size_t>(lane_blocks_ * lanes_ * g_.steps * element_size(g_.problem.dtype));
   }
 
-  void pack(const void* weight, void* packed, const Parallel& parallel) const override {
-    if (g_.problem.dtype == CONVNORM_F32) return pack_as<uint32_t>(weight, packed, parallel);
-    return pack_as<uint16_t>(weight, packed, parallel);
+  void pack(const void* weight, void* packed, const Launch& launch) const override {
+    if (g_.problem.dtype == CONVNORM_F32) return pack_as<uint32_t>(weight, packed, launch.parallel);
+    return pack_as<uint16_t>(weight, packed, launch.parallel);
   }
 
   std::vector<std::pair<std::string, std::string>> config() const override {

@@ -189,7 +189,7 @@ class Reference final : public Executable {
 
   size_t packed_bytes() const override { return static_cast<size_t>(sizes_.w_elements) * sizeof(double); }
 
-  void pack(const void* weight, void* packed, const Parallel&) const override {
+  void pack(const void* weight, void* packed, const Launch&) const override {
     auto* w = static_cast<double*>(packed);
     for (int64_t i = 0; i < sizes_.w_elements; ++i) w[i] = load_element(weight, problem_.dtype, i);
   }
@@ -198,11 +198,10 @@ class Reference final : public Executable {
     return scratch_elements() * sizeof(double) * static_cast<size_t>(workers_);
   }
 
-  void run(const convnorm_tensors& tensors, const void* packed, void* workspace,
-           const Parallel& parallel) const override {
+  void run(const convnorm_tensors& tensors, const void* packed, void* workspace, const Launch& launch) const override {
     with_element_type(problem_.dtype, [&](auto element) {
       const Call<decltype(element)> call(problem_, sizes_, blocks_, tensors, static_cast<const double*>(packed));
-      parallel(workers_, [&](int worker) {
+      launch.parallel(workers_, [&](int worker) {
         double* scratch = static_cast<double*>(workspace) + static_cast<size_t>(worker) * scratch_elements();
         for (int64_t task = worker; task < tasks(); task += workers_) {
           call.compute(task / blocks_.count, task % blocks_.count, scratch);

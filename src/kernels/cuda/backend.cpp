@@ -1,0 +1,31 @@
+#include "kernels/cuda/backend.hpp"
+
+#include "descriptor/text.hpp"
+#include "kernels/cuda/any_arch/any_arch.hpp"
+#include "plan/plan.hpp"
+
+namespace convnorm::cuda {
+
+namespace {
+
+constexpr Implementation kImplementations[] = {
+    {"any_arch", "three plain kernels for every GPU and every option: convolve, merge the statistics, normalise",
+     "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
+     consider_any_arch},
+};
+
+}  // namespace
+
+std::span<const Implementation> implementations() { return kImplementations; }
+
+Presence presence() {
+  const std::string built = architectures_text(built_architectures());
+  try {
+    const DeviceLimits device = current_device();
+    return {true, true, fmt::format("{} ({}, {} SMs)", device.name, device.architecture(), device.sm_count), built};
+  } catch (const Failure& failure) {
+    return {true, false, failure.what(), built};
+  }
+}
+
+}  // namespace convnorm::cuda

@@ -1,0 +1,118 @@
+#include "kernels/cuda/device.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <mutex>
+#include <string_view>
+
+#include "descriptor/text.hpp"
+#include "kernels/cuda/launch.hpp"
+
+namespace convnorm::cuda {
+
+std::vector<BuiltArchitecture> parse_architectures(const std::string& list) {
+  std::vector<BuiltArchitecture> built;
+  for (std::string_view rest = list; !rest.empty();) {
+    const std::string_view item = rest.substr(0, rest.find_first_of(";,"));
+    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+    int number = 0;
+    std::from_chars(item.data(), item.data() + item.size(), number);
+    if (number == 0) continue;
+    if (!item.ends_with("-virtual")) built.push_back({number / 10, number % 10, false});
+    if (!item.ends_with("-real")) built.push_back({number / 10, number % 10, true});
+  }
+  return built;
+}
+
+std::span<const BuiltArchitecture> built_architectures() {
+  static const std::vector<BuiltArchitecture> built = parse_architectures(CONVNORM_CUDA_ARCHITECTURES);
+  return built;
+}
+
+std::string architectures_text(std::span<const BuiltArchitecture> built) {
+  std::vector<std::string> names;
+  for (const BuiltArchitecture& each : built) {
+    names.push_back(fmt::format("{}_{}{}", each.intermediate ? "compute" : "sm", each.major, each.minor));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void require_code_for(const DeviceLimits& device, std::span<const BuiltArchitecture> built) {
+  if (std::ranges::any_of(built, [&](const BuiltArchitecture& each) { return each.runs_on(device); })) return;
+  fail(CONVNORM_NO_DEVICE,
+       "this build has no code for device {} ({}, {}): it was built for {}; rebuild with "
+       "-DCONVNORM_CUDA_ARCHITECTURES={}{}, or use device=cpu",
+       device.ordinal, device.name, device.architecture(), architectures_text(built), device.major, device.minor);
+}
+
+namespace {
+
+DeviceLimits ask_limits(int ordinal) {
+  DeviceLimits limits;
+  limits.ordinal = ordinal;
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, which, limits.ordinal), "asking for a device's limits");
+    return value;
+  };
+  limits.major = attribute(cudaDevAttrComputeCapabilityMajor);
+  limits.minor = attribute(cudaDevAttrComputeCapabilityMinor);
+  limits.sm_count = attribute(cudaDevAttrMultiProcessorCount);
+  limits.shared_per_block_optin = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  limits.shared_per_sm = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  limits.registers_per_sm = attribute(cudaDevAttrMaxRegistersPerMultiprocessor);
+  limits.l2_bytes = attribute(cudaDevAttrL2CacheSize);
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, limits.ordinal), "asking for a device's name");
+  limits.name = properties.name;
+  return limits;
+}
+
+// Asked for once: a device's properties take longer than a plan.
+DeviceLimits limits_of(int ordinal) {
+  static std::mutex mutex;
+  static std::map<int, DeviceLimits> known;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(ordinal);
+  return found != known.end() ? found->second : known.emplace(ordinal, ask_limits(ordinal)).first->second;
+}
+
+}  // namespace
+
+DeviceLimits current_device() {
+  int count = 0;
+  const cudaError_t found = cudaGetDeviceCount(&count);
+  if (found == cudaErrorInsufficientDriver) {
+    int runtime = 0;
+    cudaRuntimeGetVersion(&runtime);
+    fail(CONVNORM_NO_DEVICE,
+         "there is no CUDA driver here, or one older than CUDA {}.{}, which this build needs; use device=cpu",
+         runtime / 1000, runtime % 1000 / 10);
+  }
+  if (found == cudaErrorNoDevice || (found == cudaSuccess && count == 0)) {
+    fail(CONVNORM_NO_DEVICE, "the CUDA driver finds no device; use device=cpu");
+  }
+  check(found, "looking for devices");
+
+  int ordinal = 0;
+  check(cudaGetDevice(&ordinal), "asking for the current device");
+  const DeviceLimits limits = limits_of(ordinal);
+  require_code_for(limits, built_architectures());
+  return limits;
+}
+
+DeviceScope::DeviceScope(int ordinal) : before_(ordinal), changed_(false) {
+  check(cudaGetDevice(&before_), "asking for the current device");
+  if (before_ == ordinal) return;
+  check(cudaSetDevice(ordinal), "making the plan's device current");
+  changed_ = true;
+}
+
+DeviceScope::~DeviceScope() {
+  if (changed_) cudaSetDevice(before_);
+}
+
+}  // namespace convnorm::cuda

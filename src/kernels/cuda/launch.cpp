@@ -1,0 +1,58 @@
+#include "kernels/cuda/launch.hpp"
+
+#include <array>
+
+#include "descriptor/text.hpp"
+
+namespace convnorm::cuda {
+
+namespace {
+
+constexpr size_t kSharedWithoutOptIn = 48 << 10;
+
+void opt_in(const char* name, const void* kernel, size_t shared_bytes) {
+  if (shared_bytes <= kSharedWithoutOptIn) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
+        name);
+}
+
+}  // namespace
+
+void check(cudaError_t result, const char* what) {
+  if (result == cudaSuccess) return;
+  // Some errors stay with the thread until they are read, and would be blamed on the caller's next call.
+  cudaGetLastError();
+  fail(CONVNORM_DEVICE_ERROR, "{}: {} ({})", what, cudaGetErrorName(result), cudaGetErrorString(result));
+}
+
+void launch_kernel(const char* name, const void* kernel, const LaunchShape& shape, cudaStream_t stream,
+                   void** arguments) {
+  opt_in(name, kernel, shape.shared_bytes);
+  std::array<cudaLaunchAttribute, 2> attributes{};
+  unsigned count = 0;
+  if (shape.cooperative) {
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  }
+  if (shape.programmatic) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes.data();
+  config.numAttrs = count;
+  check(cudaLaunchKernelExC(&config, kernel, arguments), name);
+}
+
+int occupancy(const char* name, const void* kernel, int threads, size_t shared_bytes) {
+  opt_in(name, kernel, shared_bytes);
+  int blocks = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes), name);
+  return blocks;
+}
+
+}  // namespace convnorm::cuda

@@ -1,0 +1,228 @@
+// How a GPU is called: streams, captures, devices, and memory that is not its own.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "operator/bug_case.hpp"
+#include "support/device_block.hpp"
+#include "support/inputs.hpp"
+
+namespace convnorm::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+int device_count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+// The first problem with all that may come with it, on the current device: each tensor in memory of its own.
+class OnDevice {
+ public:
+  explicit OnDevice(const std::string& line = std::string(kS1) + ",post=silu") : in(make_inputs(line)) {
+    const convnorm_plan_options options{.device = CONVNORM_CUDA, .threads = 0, .path = nullptr, .target = nullptr};
+    EXPECT_EQ(convnorm_plan_create(&in.problem, &options, &plan), CONVNORM_OK) << convnorm_last_error();
+    x = block(in.x), w = block(in.w), bias = block(in.bias), gamma = block(in.gamma), beta = block(in.beta);
+    packed = room(convnorm_plan_packed_size(plan)), workspace = room(convnorm_plan_workspace_size(plan));
+    y = room(in.y_bytes());
+    EXPECT_EQ(pack(w->data()), CONVNORM_OK) << convnorm_last_error();
+    tensors.x = x->data(), tensors.packed_weight = packed->data(), tensors.bias = bias->data();
+    tensors.gamma = gamma->data(), tensors.beta = beta->data(), tensors.y = y->data();
+    cudaDeviceSynchronize();
+  }
+  ~OnDevice() { convnorm_plan_destroy(plan); }
+
+  convnorm_status pack(const void* weight, void* stream = nullptr) {
+    const convnorm_launch launch{.parallel_for = nullptr, .parallel_context = nullptr, .stream = stream};
+    return convnorm_pack_weight(plan, weight, packed->data(), packed->size(), &launch);
+  }
+  convnorm_status execute(void* stream = nullptr) {
+    const convnorm_launch launch{.parallel_for = nullptr, .parallel_context = nullptr, .stream = stream};
+    return convnorm_execute(plan, &tensors, workspace->data(), workspace->size(), &launch);
+  }
+  std::vector<double> result() const {
+    cudaDeviceSynchronize();
+    std::vector<float> values(in.y_bytes() / sizeof(float));
+    y->copy_to(values.data());
+    return {values.begin(), values.end()};
+  }
+  std::string fault() const { return compare(in, Expected(in), result(), Arithmetic::single_precision); }
+
+  struct Case : Inputs {
+    explicit Case(const Inputs& inputs) : Inputs(inputs) {}
+    size_t y_bytes() const { return static_cast<size_t>(sizes.y_elements) * sizeof(float); }
+  };
+
+  Case in;
+  convnorm_plan* plan = nullptr;
+  std::unique_ptr<DeviceBlock> x, w, bias, gamma, beta, packed, workspace, y;
+  convnorm_tensors tensors{};
+
+ private:
+  static std::unique_ptr<DeviceBlock> block(const std::vector<float>& values) {
+    return std::make_unique<DeviceBlock>(values.data(), values.size() * sizeof(float));
+  }
+  static std::unique_ptr<DeviceBlock> room(size_t bytes) {
+    const std::vector<std::byte> poison(bytes, std::byte{0xff});
+    return std::make_unique<DeviceBlock>(poison.data(), bytes);
+  }
+};
+
+class Calls : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (device_count() == 0) GTEST_SKIP() << "no GPU";
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+  }
+  void TearDown() override {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    // Nothing that was refused leaves an error behind.
+    EXPECT_EQ(device_count() == 0 ? cudaSuccess : cudaGetLastError(), cudaSuccess);
+  }
+  cudaStream_t stream_ = nullptr;
+};
+
+TEST_F(Calls, B067_AnotherDeviceThanTheCurrentOne) {
+  if (device_count() < 2) GTEST_SKIP() << "one GPU";
+  cudaSetDevice(1);
+  OnDevice there;
+  cudaSetDevice(0);
+  OnDevice here;
+  for (int round = 0; round < 4; ++round) {
+    EXPECT_EQ((round % 2 == 0 ? there : here).execute(), CONVNORM_OK) << convnorm_last_error();
+    int current = -1;
+    cudaGetDevice(&current);
+    EXPECT_EQ(current, 0);
+  }
+  cudaSetDevice(1);
+  EXPECT_EQ(there.fault(), "");
+  cudaSetDevice(0);
+  EXPECT_EQ(here.fault(), "");
+  here.tensors.gamma = there.tensors.gamma;
+  EXPECT_EQ(here.execute(), CONVNORM_INVALID_ARGUMENT);
+  EXPECT_THAT(convnorm_last_error(), AllOf(HasSubstr("gamma"), HasSubstr("device 1"), HasSubstr("device 0")));
+}
+
+// x arrives late in the stream of the call: a kernel in any other stream would miss it.
+TEST_F(Calls, B068_EverythingOnTheCallersStream) {
+  OnDevice call;
+  std::vector<float> zeros(call.in.x.size());
+  for (int round = 0; round < 20; ++round) {
+    cudaMemcpy(call.x->data(), zeros.data(), call.x->size(), cudaMemcpyHostToDevice);
+    cudaLaunchHostFunc(
+        stream_, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }, nullptr);
+    cudaMemcpyAsync(call.x->data(), call.in.x.data(), call.x->size(), cudaMemcpyHostToDevice, stream_);
+    ASSERT_EQ(call.pack(call.w->data(), stream_), CONVNORM_OK) << convnorm_last_error();
+    ASSERT_EQ(call.execute(stream_), CONVNORM_OK) << convnorm_last_error();
+    ASSERT_EQ(call.fault(), "") << round;
+  }
+}
+
+TEST_F(Calls, B070_CapturedAndReplayedOnOtherInputs) {
+  OnDevice call;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t work = nullptr;
+  // The strictest mode: whatever might wait or allocate anywhere fails.
+  ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_EQ(call.pack(call.w->data(), stream_), CONVNORM_OK) << convnorm_last_error();
+  EXPECT_EQ(call.execute(stream_), CONVNORM_OK) << convnorm_last_error();
+  ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&work, graph, 0), cudaSuccess);
+  for (int round = 0; round < 3; ++round) {
+    for (float& value : call.in.x) value = value * 0.5f + static_cast<float>(round);
+    cudaMemcpy(call.x->data(), call.in.x.data(), call.x->size(), cudaMemcpyHostToDevice);
+    ASSERT_EQ(cudaGraphLaunch(work, stream_), cudaSuccess);
+    EXPECT_EQ(call.fault(), "") << round;
+  }
+  cudaGraphExecDestroy(work);
+  cudaGraphDestroy(graph);
+}
+
+TEST_F(Calls, B072_HostMemoryIsRefusedByName) {
+  OnDevice call;
+  const convnorm_tensors good = call.tensors;
+  std::vector<float> y(call.in.y_bytes() / sizeof(float));
+  std::vector<std::byte> packed(call.packed->size() + 512);
+  const auto expect_refused = [&](const char* name) {
+    EXPECT_EQ(call.execute(), CONVNORM_INVALID_ARGUMENT) << name;
+    EXPECT_THAT(convnorm_last_error(),
+                AllOf(HasSubstr(std::string(name) + " lies in host memory"), HasSubstr("device 0")));
+    call.tensors = good;
+  };
+  call.tensors.x = call.in.x.data();
+  expect_refused("x");
+  call.tensors.bias = call.in.bias.data();
+  expect_refused("bias");
+  call.tensors.gamma = call.in.gamma.data();
+  expect_refused("gamma");
+  call.tensors.beta = call.in.beta.data();
+  expect_refused("beta");
+  call.tensors.y = y.data();
+  expect_refused("y");
+  call.tensors.packed_weight = packed.data();
+  expect_refused("packed_weight");
+  EXPECT_EQ(convnorm_pack_weight(call.plan, call.w->data(), packed.data(), packed.size(), nullptr),
+            CONVNORM_INVALID_ARGUMENT);
+  EXPECT_THAT(convnorm_last_error(), HasSubstr("packed lies in host memory"));
+  EXPECT_EQ(call.execute(), CONVNORM_OK) << convnorm_last_error();
+  EXPECT_EQ(call.fault(), "");
+}
+
+TEST_F(Calls, PacksFromHostMemoryToo) {
+  OnDevice call;
+  std::vector<std::byte> from_device(call.packed->size()), from_host(call.packed->size());
+  call.packed->copy_to(from_device.data());
+  EXPECT_EQ(call.pack(call.in.w.data(), stream_), CONVNORM_OK) << convnorm_last_error();
+  cudaStreamSynchronize(stream_);
+  call.packed->copy_to(from_host.data());
+  EXPECT_EQ(from_device, from_host);
+}
+
+// The host cannot see what was packed without waiting, so the kernels look, and all of y says so.
+TEST_F(Calls, AnotherPlansWeightGivesNaN) {
+  OnDevice call, other(std::string(kS1) + ",post=relu");
+  EXPECT_EQ(convnorm_check_packed(call.plan, call.packed->data(), nullptr), CONVNORM_OK) << convnorm_last_error();
+  call.tensors.packed_weight = other.packed->data();
+  EXPECT_EQ(call.execute(), CONVNORM_OK);
+  for (const double value : call.result()) ASSERT_TRUE(std::isnan(value));
+  EXPECT_EQ(convnorm_check_packed(call.plan, other.packed->data(), nullptr), CONVNORM_PACKED_MISMATCH);
+  EXPECT_THAT(convnorm_last_error(), HasSubstr("another plan"));
+}
+
+TEST_F(Calls, LengthsAreHeldInsideTheirSample) {
+  OnDevice call(std::string(kS1) + ",lengths=1");
+  const std::vector<int64_t> wild = {-3, 1000}, held = {0, call.in.problem.l};
+  const DeviceBlock given(wild.data(), wild.size() * sizeof(int64_t));
+  call.tensors.lengths = reinterpret_cast<const int64_t*>(given.data());
+  ASSERT_EQ(call.execute(), CONVNORM_OK) << convnorm_last_error();
+  call.in.lengths = held;
+  EXPECT_EQ(call.fault(), "");
+}
+
+TEST_F(Calls, AnotherArchitectureIsRefused) {
+  const Inputs in = make_inputs(kS1);
+  const convnorm_plan_options options{.device = CONVNORM_CUDA, .threads = 0, .path = nullptr, .target = "sm_10"};
+  convnorm_plan* plan = nullptr;
+  EXPECT_EQ(convnorm_plan_create(&in.problem, &options, &plan), CONVNORM_UNSUPPORTED);
+  EXPECT_THAT(convnorm_last_error(), AllOf(HasSubstr("sm_10"), HasSubstr("leave the target open")));
+}
+
+TEST_F(Calls, TheSameBitsAHundredTimes) {
+  OnDevice call("n=3,c=40,l=301,o=64,k=5,p=2,g=2,bias=1,post=gelu");
+  ASSERT_EQ(call.execute(), CONVNORM_OK) << convnorm_last_error();
+  const std::vector<double> first = call.result();
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_EQ(call.execute(round % 2 == 0 ? stream_ : nullptr), CONVNORM_OK);
+    ASSERT_EQ(call.result(), first) << round;
+  }
+}
+
+}  // namespace
+}  // namespace convnorm::test

@@ -1,8 +1,11 @@
 """Loads the objects of the package into PyTorch. Every module that needs the operators imports this one first."""
 from __future__ import annotations
 
+import ctypes
 import pathlib
 import re
+
+from . import library_path
 
 OLDEST_TORCH = (2, 10)
 
@@ -31,6 +34,8 @@ def _load(name: str) -> None:
 #: Why GPU tensors cannot be computed; None where they can.
 cuda_absence: str | None = None
 
+# By its path, before the others ask for it by its name: another one may lie in LD_LIBRARY_PATH.
+ctypes.CDLL(library_path)
 _load("libconvnorm_torch.so")
 if torch.version.cuda is None:
     cuda_absence = f"PyTorch {torch.__version__} has no CUDA"

@@ -258,9 +258,17 @@ class Workspace {
   void* data_ = nullptr;
 };
 
+// Plans are made for the current device, and PyTorch's stream belongs to x's.
+std::optional<torch::stable::accelerator::DeviceGuard> on_device_of(const Tensor& x) {
+  std::optional<torch::stable::accelerator::DeviceGuard> guard;
+  if (x.is_cuda()) guard.emplace(x.get_device_index());
+  return guard;
+}
+
 }  // namespace
 
 Tensor conv1d_group_norm(const Backend& backend, Inputs in) {
+  const auto guard = on_device_of(in.x);
   const std::shared_ptr<const Plan> plan = plan_for(backend, in);
   Arguments arguments(*plan, in);
   Tensor y = new_y(*plan, in.x);
@@ -275,6 +283,7 @@ Tensor conv1d_group_norm(const Backend& backend, Inputs in) {
 }
 
 std::string chosen_path(const Backend& backend, Inputs in) {
+  const auto guard = on_device_of(in.x);
   const std::shared_ptr<const Plan> plan = plan_for(backend, in);
   return std::string(convnorm_plan_path(plan->handle)) + " on " + convnorm_plan_target(plan->handle);
 }

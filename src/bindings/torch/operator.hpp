@@ -40,6 +40,8 @@ struct Backend {
   convnorm_launch (*launch)(int32_t device_index);  // PyTorch's pool, or its current stream
   bool (*capturing)(const convnorm_launch&);        // whether calls are being recorded into a graph
   void (*wait)(const convnorm_launch&);             // until what was put into the stream is done
+  // Lets what one stream gets from here on start after all that another got so far; false where that cannot be.
+  bool (*order)(void* earlier, void* later);
 };
 
 // Throws std::runtime_error with one sentence that names the argument at fault.

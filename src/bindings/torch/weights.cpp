@@ -56,36 +56,53 @@ Tensor WeightCache::packed(const Backend& backend, const convnorm_launch& launch
     pack_into(*plan, launch, weight, dtype, packed);
     return packed;
   };
-  if (id == 0 || ask<bool>("aten::is_inference", weight)) return pack_once();
+  if (id == 0) return pack_once();
 
-  const int64_t version = ask<int64_t>("aten::_version", weight);
-  const bool capturing = backend.capturing(launch);
   const std::lock_guard lock(mutex_);
   std::vector<Entry>& entries = entries_[id];
   const auto found = std::ranges::find(entries, plan, &Entry::plan);
-  if (found != entries.end() && found->version == version &&
-      found->weight.const_data_ptr() == weight.const_data_ptr()) {
+  if (found != entries.end() && found->weight.const_data_ptr() == weight.const_data_ptr() &&
+      found->version == ask<int64_t>("aten::_version", weight)) {
+    if (std::ranges::find(found->users, launch.stream) == found->users.end()) found->users.push_back(launch.stream);
     return found->packed;
   }
-  if (capturing) return pack_once();
+  if (ask<bool>("aten::is_inference", weight)) return pack_once();
+  const int64_t version = ask<int64_t>("aten::_version", weight);
+  if (backend.capturing(launch)) return pack_once();
   if (found != entries.end()) {
     // Into the same memory, so that graphs captured with it see the new weight.
+    for (void* user : found->users) backend.order(user, launch.stream);
     pack_into(*plan, launch, weight, dtype, found->packed);
     found->weight = detached(weight);
     found->version = version;
     backend.wait(launch);
     return found->packed;
   }
-  Entry entry{plan, detached(weight), version, pack_once()};
+  Entry entry{plan, detached(weight), version, pack_once(), &backend, launch.stream, {launch.stream}};
   backend.wait(launch);  // once per weight: calls on any stream may use it from here on
-  if (entries.size() == kMostPerWeight) entries.erase(entries.begin());
+  if (entries.size() == kMostPerWeight) {
+    retire(std::move(entries.front()));
+    entries.erase(entries.begin());
+  }
   entries.push_back(std::move(entry));
   return entries.back().packed;
 }
 
 void WeightCache::release(int64_t id) {
   const std::lock_guard lock(mutex_);
-  entries_.erase(id);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  for (Entry& entry : found->second) retire(std::move(entry));
+  entries_.erase(found);
+}
+
+void WeightCache::retire(Entry entry) {
+  for (void* user : entry.users) {
+    if (user != entry.home && !entry.backend->order(user, entry.home)) {
+      kept_for_good_.push_back(std::move(entry));
+      return;
+    }
+  }
 }
 
 WeightCache& weight_cache() {

@@ -33,10 +33,17 @@ class WeightCache {
     Tensor weight;  // holds its memory, so that no other tensor can take its address while this entry lives
     int64_t version;
     Tensor packed;
+    const Backend* backend;
+    void* home;                // the stream in whose order the memory of `packed` is handed on
+    std::vector<void*> users;  // streams that may still be reading it
   };
+
+  // Gives up the memory once all users have read it.
+  void retire(Entry entry);
 
   std::mutex mutex_;
   std::unordered_map<int64_t, std::vector<Entry>> entries_;  // by id, oldest first
+  std::vector<Entry> kept_for_good_;                         // of whose users no order could be had
 };
 
 WeightCache& weight_cache();

@@ -3,8 +3,8 @@
 #
 #   scripts/test-python.sh VENV [pytest argument...]
 #
-# TORCH names another version of PyTorch ("torch==2.10.0"), EXTRAS what else pip installs beforehand. What is there already
-# is used as it is; the package is built again when its sources changed.
+# TORCH names another version of PyTorch ("torch==2.10.0"); CONVNORM_CUDA=ON builds the operators for GPUs too. What is
+# installed already is used as it is; the package is built again when its sources changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$1
@@ -12,8 +12,10 @@ shift
 python=$venv/bin/python
 
 [[ -x $venv/bin/pip ]] || python3 -m venv "$venv"
-"$python" -c 'import torch, numpy, pytest, scikit_build_core, build' 2>/dev/null ||
-  "$venv/bin/pip" install --quiet --disable-pip-version-check "${TORCH:-torch}" numpy pytest scikit-build-core build
+# diffusers and torchfcpe bring the networks of tests/python/test_networks.py.
+"$python" -c 'import torch, numpy, pytest, scikit_build_core, build, diffusers, torchfcpe, matplotlib' >/dev/null 2>&1 ||
+  "$venv/bin/pip" install --quiet --disable-pip-version-check "${TORCH:-torch}" numpy pytest scikit-build-core build \
+    diffusers torchfcpe matplotlib
 
 # PyTorch is there already: without isolation its download for the build is spared.
 archives=$venv/archives
@@ -24,7 +26,7 @@ stamp=$venv/installed.sha256
 if ! sha256sum --status --check "$stamp" 2>/dev/null; then
   rm -f "$stamp"
   CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) "$venv/bin/pip" install --quiet --disable-pip-version-check --no-build-isolation \
-    --no-deps --force-reinstall "$archive"
+    --no-deps --force-reinstall "--config-settings=cmake.define.CONVNORM_CUDA=${CONVNORM_CUDA:-OFF}" "$archive"
   sha256sum "$archive" >"$stamp"
 fi
 

@@ -44,6 +44,7 @@ def __getattr__(name: str) -> object:
     if name in ("version", "__version__"):
         return _version()
     if name in _WITH_TORCH:
+        importlib.import_module("._library", __name__)  # says what is missing
         module, attribute = _WITH_TORCH[name]
         found = importlib.import_module(f".{module}", __name__)
         return found if attribute is None else getattr(found, attribute)

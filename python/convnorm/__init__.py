@@ -56,4 +56,5 @@ def __dir__() -> list[str]:
 
 
 if importlib.util.find_spec("torch") is not None:
+    importlib.import_module("._library", __name__)  # first, because it says what is wrong with what
     importlib.import_module("._operator", __name__)  # torch.ops.convnorm

@@ -133,7 +133,8 @@ class _Tracer(fx.Tracer):
 
 
 def _hooked(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._backward_hooks or any(
+    state = module.__dict__
+    return bool(state["_forward_hooks"] or state["_backward_hooks"] or state["_forward_pre_hooks"] and any(
         not _patterns.is_weight_norm(hook) for hook in module._forward_pre_hooks.values()))
 
 
@@ -204,6 +205,10 @@ class _Fused:
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         kind = type(self)
+        if not named and len(arguments) == len(kind._convnorm_names) and all(isinstance(each, Tensor) for each in arguments):
+            variant = kind._convnorm_variants.get((self.training,))
+            if variant is not None and variant.matches and not any(_hooked(each) for each in variant.watched):
+                return variant.run(self, *arguments)
         values = dict(zip(kind._convnorm_names, arguments))
         values.update(named)
         if len(values) == len(arguments) + len(named) and values.keys() <= set(kind._convnorm_names):

@@ -13,12 +13,12 @@ from .reference import Operands
 NAME = "convnorm::conv1d_group_norm"
 conv1d_group_norm = torch.ops.convnorm.conv1d_group_norm.default
 
-# The operator's arguments: x, weight, bias, gamma, beta, attributes, lengths, ..., residual, weight_id.
-_ATTRIBUTES = 5
+# The operator's arguments: x, weight, bias, gamma, beta, attributes, weight_id, lengths, ..., residual.
+_ATTRIBUTES, _LENGTHS = 5, 7
 
 
 def _operands(arguments: tuple) -> Operands:
-    return Operands(*arguments[:_ATTRIBUTES], *arguments[_ATTRIBUTES + 1:-1])
+    return Operands(*arguments[:_ATTRIBUTES], *arguments[_LENGTHS:])
 
 
 @torch.library.register_fake(NAME)
@@ -50,7 +50,7 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple:
     needs = ctx.needs_input_grad + (False,) * (len(Operands._fields) + 2 - len(ctx.needs_input_grad))
     wanted = _operands(needs)
     found = _backward.gradients(ctx.attributes, Operands(*ctx.saved_tensors), grad, wanted)
-    return (*found[:_ATTRIBUTES], None, *found[_ATTRIBUTES:], None)
+    return (*found[:_ATTRIBUTES], None, None, *found[_ATTRIBUTES:])
 
 
 torch.library.register_autograd(NAME, _gradients, setup_context=_setup_context)
@@ -64,7 +64,7 @@ def _vmap(info: Any, in_dims: tuple, *arguments: Any) -> tuple[Tensor, int]:
     attributes = arguments[_ATTRIBUTES]
 
     def call(each: Operands) -> Tensor:
-        return conv1d_group_norm(*each[:_ATTRIBUTES], attributes, *each[_ATTRIBUTES:])
+        return conv1d_group_norm(*each[:_ATTRIBUTES], attributes, 0, *each[_ATTRIBUTES:])
 
     if all(dim is None or name in along_n for name, dim in zip(Operands._fields, dims)):
         # What is vectorised over is one more batch axis: (B, N, ...) -> (B*N, ...).

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from . import functional, reference
-from ._attributes import Attributes, output_length, stages_of
+from ._attributes import output_length, stages_of
 from .nn import WeightId, kept_under
 from .reference import Operands
 
@@ -318,10 +318,9 @@ class Matcher:
 # What stands in the graph ---------------------------------------------------------------------------------------------------
 
 
-@torch.compiler.assume_constant_result
 def _line(head: tuple, pre: str, post: tuple[str, ...], precision: str) -> str:
     stride, dilation, padding, mode, conv_groups, groups, eps = head
-    return Attributes(groups, stride, dilation, padding, mode, conv_groups, eps, pre, post, "ncl", precision).line
+    return functional.line_of(groups, stride, dilation, padding, mode, conv_groups, eps, pre, post, "ncl", precision)
 
 
 @torch.compiler.assume_constant_result

@@ -69,16 +69,23 @@ def apply(line: str, operands: reference.Operands, weight_id: int = 0) -> Tensor
     if not torch.compiler.is_compiling() and _under_functional_gradient():
         weight = operands.weight.to(x.dtype)
         return reference.conv1d_group_norm(parse(line), operands._replace(weight=weight))
-    return _operator(operands.x, operands.weight, operands.bias, operands.gamma, operands.beta, line, *operands[5:],
-                     weight_id)
+    return _operator(operands.x, operands.weight, operands.bias, operands.gamma, operands.beta, line, weight_id, *operands[5:])
+
+
+def apply_plain(line: str, x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor],
+                beta: Optional[Tensor], weight_id: int) -> Tensor:
+    """`apply` for the commonest operands, by the shortest way."""
+    if x.dtype == torch.float64 or autocast_dtype(x) is not None or (
+            not torch.compiler.is_compiling() and _under_functional_gradient()):
+        return apply(line, reference.Operands(x, weight, bias, gamma, beta), weight_id)
+    return _operator(x, weight, bias, gamma, beta, line, weight_id)
 
 
 def decomposition_table() -> dict:
     """For `ExportedProgram.run_decompositions`: PyTorch's own operators in place of ours, for runtimes without convnorm."""
 
-    def composed(x, weight, bias, gamma, beta, attributes, *others):
-        kept = others[:-1] if len(others) == 7 else others
-        operands = reference.Operands(x, weight.to(x.dtype), bias, gamma, beta, *kept)
+    def composed(x, weight, bias, gamma, beta, attributes, weight_id=0, *others):
+        operands = reference.Operands(x, weight.to(x.dtype), bias, gamma, beta, *others)
         return reference.conv1d_group_norm(parse(attributes), operands)
 
     return {**torch.export.default_decompositions(), _operator: composed}

@@ -124,9 +124,12 @@ class Conv1dGroupNorm(nn.Module):
     def forward(self, x: Tensor, *, film: Optional[tuple[Tensor, Tensor]] = None, residual: Optional[Tensor] = None,
                 slope: Optional[Tensor] = None, lengths: Optional[Tensor] = None) -> Tensor:
         line = self._lines[functional.precision_for(x, self.precision), film is not None, residual is not None]
+        kept = 0 if self.training else kept_under(self._kept)
+        if film is None and residual is None and slope is None and lengths is None:
+            return functional.apply_plain(line, x, self.weight, self.bias, self.gamma, self.beta, kept)
         scale, shift = film if film is not None else (None, None)
-        operands = Operands(x, self.weight, self.bias, self.gamma, self.beta, lengths, None, slope, scale, shift, residual)
-        return functional.apply(line, operands, 0 if self.training else kept_under(self._kept))
+        return functional.apply(line, Operands(x, self.weight, self.bias, self.gamma, self.beta, lengths, None, slope, scale,
+                                               shift, residual), kept)
 
     def repack(self) -> None:
         """Forgets the packed weight: after changes that PyTorch does not count, those through `weight.data`."""

@@ -49,8 +49,8 @@ def in_double(operands):
     return Operands(*(each.double() if each is not None and each.is_floating_point() else each for each in operands))
 
 
-def call(line, operands, weight_id=0):
-    return torch.ops.convnorm.conv1d_group_norm(*operands[:5], line, *operands[5:], weight_id)
+def call(line, operands):
+    return torch.ops.convnorm.conv1d_group_norm(*operands[:5], line, 0, *operands[5:])
 
 
 def expected(line, operands):

@@ -23,12 +23,12 @@ OPERATOR = torch.ops.convnorm.conv1d_group_norm.default
 ])
 def test_opcheck(line, changes):
     given = leaves(s1()._replace(**changes))
-    torch.library.opcheck(OPERATOR, (*given[:5], line, *given[5:]))
+    torch.library.opcheck(OPERATOR, (*given[:5], line, 0, *given[5:]))
 
 
 def test_opcheck_in_bfloat16_b088():
     given = leaves(s1(torch.bfloat16))
-    torch.library.opcheck(OPERATOR, (*given[:5], S1_LINE, *given[5:]),
+    torch.library.opcheck(OPERATOR, (*given[:5], S1_LINE, 0, *given[5:]),
                           test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
 
 

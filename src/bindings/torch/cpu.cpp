@@ -51,12 +51,14 @@ std::string info() {
 STABLE_TORCH_LIBRARY(convnorm, library) {
   library.def(
       "conv1d_group_norm(Tensor x, Tensor weight, Tensor? bias, Tensor? gamma, Tensor? beta, str attributes, "
-      "Tensor? lengths=None, Tensor? pre_slope=None, Tensor? post_slope=None, Tensor? film_scale=None, "
-      "Tensor? film_shift=None, Tensor? residual=None, int weight_id=0) -> Tensor");
+      "int weight_id=0, Tensor? lengths=None, Tensor? pre_slope=None, Tensor? post_slope=None, Tensor? "
+      "film_scale=None, "
+      "Tensor? film_shift=None, Tensor? residual=None) -> Tensor");
   library.def(
       "path(Tensor x, Tensor weight, Tensor? bias, Tensor? gamma, Tensor? beta, str attributes, "
-      "Tensor? lengths=None, Tensor? pre_slope=None, Tensor? post_slope=None, Tensor? film_scale=None, "
-      "Tensor? film_shift=None, Tensor? residual=None, int weight_id=0) -> str");
+      "int weight_id=0, Tensor? lengths=None, Tensor? pre_slope=None, Tensor? post_slope=None, Tensor? "
+      "film_scale=None, "
+      "Tensor? film_shift=None, Tensor? residual=None) -> str");
   library.def("release_weight(int weight_id) -> ()");
   library.def("info() -> str");
 }

@@ -24,13 +24,13 @@ struct Inputs {
   OptionalTensor gamma;
   OptionalTensor beta;
   std::string attributes;
+  int64_t weight_id;
   OptionalTensor lengths;
   OptionalTensor pre_slope;
   OptionalTensor post_slope;
   OptionalTensor film_scale;
   OptionalTensor film_shift;
   OptionalTensor residual;
-  int64_t weight_id;
 };
 
 struct Backend {

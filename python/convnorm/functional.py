@@ -52,6 +52,14 @@ def _under_functional_gradient() -> bool:
         level.key() in (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp) for level in stack)
 
 
+def _call(*arguments: object) -> Tensor:
+    """The operator; where gradients are off, without the detour over the one that would record them."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+        return _operator(*arguments)
+    with torch._C._AutoDispatchBelowAutograd():
+        return _operator(*arguments)
+
+
 def apply(line: str, operands: reference.Operands, weight_id: int = 0) -> Tensor:
     """The operator on `operands`; float64, which it does not compute, composed of PyTorch's."""
     x = operands.x
@@ -69,7 +77,7 @@ def apply(line: str, operands: reference.Operands, weight_id: int = 0) -> Tensor
     if not torch.compiler.is_compiling() and _under_functional_gradient():
         weight = operands.weight.to(x.dtype)
         return reference.conv1d_group_norm(parse(line), operands._replace(weight=weight))
-    return _operator(operands.x, operands.weight, operands.bias, operands.gamma, operands.beta, line, weight_id, *operands[5:])
+    return _call(operands.x, operands.weight, operands.bias, operands.gamma, operands.beta, line, weight_id, *operands[5:])
 
 
 def apply_plain(line: str, x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor],
@@ -78,7 +86,7 @@ def apply_plain(line: str, x: Tensor, weight: Tensor, bias: Optional[Tensor], ga
     if x.dtype == torch.float64 or autocast_dtype(x) is not None or (
             not torch.compiler.is_compiling() and _under_functional_gradient()):
         return apply(line, reference.Operands(x, weight, bias, gamma, beta), weight_id)
-    return _operator(x, weight, bias, gamma, beta, line, weight_id)
+    return _call(x, weight, bias, gamma, beta, line, weight_id)
 
 
 def decomposition_table() -> dict:

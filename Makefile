@@ -41,8 +41,8 @@ test-asan test-ubsan test-tsan: test-%: deps ## the reduced set under one saniti
 	ctest --preset $* --parallel $(JOBS) --label-regex reduced --no-tests=error
 
 test-python: deps ## the Python package, which pip installs beside PyTorch into .venv-test
-	@$(DEPS) python3-venv
-	scripts/test-python.sh .venv-test
+	@$(DEPS) python3-venv python3-dev
+	PYTHON=$(PYTHON) scripts/test-python.sh .venv-test
 
 test-neon: ## the self-test on emulated arm64
 	@$(DEPS) g++-aarch64-linux-gnu qemu-user

@@ -11,7 +11,7 @@ venv=$1
 shift
 python=$venv/bin/python
 
-[[ -x $venv/bin/pip ]] || python3 -m venv "$venv"
+[[ -x $venv/bin/pip ]] || "${PYTHON:-python3}" -m venv "$venv"
 # diffusers and torchfcpe bring the networks of tests/python/test_networks.py.
 "$python" -c 'import torch, numpy, pytest, scikit_build_core, build, diffusers, torchfcpe, matplotlib' >/dev/null 2>&1 ||
   "$venv/bin/pip" install --quiet --disable-pip-version-check "${TORCH:-torch}" numpy pytest scikit-build-core build \

@@ -13,7 +13,7 @@ DEPS := scripts/install-deps.sh
 .DEFAULT_GOAL := help
 # Stages run in the order in which they are listed; each uses all processors by itself.
 .NOTPARALLEL:
-.PHONY: help deps build cli demo test test-release test-asan test-ubsan test-tsan test-neon bench-cpu tidy clean
+.PHONY: help deps build cli demo test test-release test-asan test-ubsan test-tsan test-python test-neon bench-cpu tidy clean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 36
@@ -31,7 +31,7 @@ demo: cli ## features of a recording in one fused call; WAV=/path/to/any.wav
 	@$(PYTHON) examples/demo/demo.py --convnorm $(CONVNORM) --output demo-out "$(WAV)"
 
 # The sanitisers (address and undefined behaviour in one build) come first, so that the summary of the full suite is last.
-test: test-asan test-release ## all tests, after the reduced set under the sanitisers
+test: test-asan test-python test-release ## all tests: the reduced set under the sanitisers, the Python package, the full suite
 
 test-release: build ## all tests
 	ctest --preset release --parallel $(JOBS)
@@ -39,6 +39,10 @@ test-release: build ## all tests
 test-asan test-ubsan test-tsan: test-%: deps ## the reduced set under one sanitiser
 	$(call build_preset,$*)
 	ctest --preset $* --parallel $(JOBS) --label-regex reduced --no-tests=error
+
+test-python: deps ## the Python package, which pip installs beside PyTorch into .venv-test
+	@$(DEPS) python3-venv python3-dev
+	PYTHON=$(PYTHON) scripts/test-python.sh .venv-test
 
 test-neon: ## the self-test on emulated arm64
 	@$(DEPS) g++-aarch64-linux-gnu qemu-user

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Whole networks, unfused and fused, each in the same modes: eager, CUDA graph, torch.compile(mode="reduce-overhead").
+
+usage: torch_networks.py [--device cuda|cpu] [--small] [--skip-compile]
+
+Results are compared before anything is timed, in the precision class of PyTorch's defaults (TF32 for convolutions on GPUs,
+where ours takes three 16-bit products), and again after. Times are medians; of CUDA graphs by events over many replays.
+The networks are those of tests/python: a diffusion policy's conditional U-net and, where diffusers is installed, UNet1DModel.
+"""
+import argparse
+import copy
+import pathlib
+import sys
+import time
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests/python"))
+import convnorm  # noqa: E402
+import convnorm.backend  # noqa: E402
+from networks import ConditionalUnet  # noqa: E402
+
+
+def policy(widths, batch):
+    return (lambda: ConditionalUnet(7, 20, 128, widths)), (torch.randn(batch, 16, 7), torch.full((batch,), 7.0), torch.randn(batch, 20))
+
+
+def value_function(batch):
+    from diffusers import UNet1DModel
+
+    return (lambda: UNet1DModel(
+        sample_size=65536, in_channels=14, out_channels=14, time_embedding_type="positional", use_timestep_embedding=True,
+        flip_sin_to_cos=False, freq_shift=1, act_fn="mish", norm_num_groups=8, layers_per_block=1, downsample_each_block=False,
+        down_block_types=("DownResnetBlock1D",) * 4, up_block_types=("UpResnetBlock1D",) * 3,
+        mid_block_type="MidResTemporalBlock1D", out_block_type="OutConv1DBlock", block_out_channels=(32, 64, 128, 256))), (
+        torch.randn(batch, 14, 32), 3, False)
+
+
+def networks(small):
+    widths = {"16-32": (16, 32)} if small else {"256-512-1024": (256, 512, 1024), "512-1024-2048": (512, 1024, 2048)}
+    for name, each in widths.items():
+        for batch in (1, 64):
+            yield f"policy {name}, batch {batch}", *policy(each, batch)
+    try:
+        yield "UNet1DModel, batch 1", *value_function(1)
+    except ImportError:
+        pass
+
+
+def first(y):
+    return y[0] if isinstance(y, tuple) else y
+
+
+def timed(call, device, repeats=30):
+    """Median milliseconds of a call, waited for."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return 1e3 * sorted(times)[len(times) // 2]
+
+
+def replayed(call):
+    """Milliseconds of one replay of a graph of the call."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    graph.replay()
+    start.record()
+    for _ in range(50):
+        graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 50
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--small", action="store_true", help="a network that any machine computes in a moment")
+    parser.add_argument("--skip-compile", action="store_true")
+    options = parser.parse_args()
+    name = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    print(f"PyTorch {torch.__version__}, convnorm {convnorm.version}, {name}")
+    for title, build, inputs in networks(options.small):
+        torch.manual_seed(0)
+        plain = build().to(options.device).eval()
+        inputs = tuple(each.to(options.device) if isinstance(each, torch.Tensor) else each for each in inputs)
+        fused = copy.deepcopy(plain)
+        report = convnorm.fuse(fused)
+        with torch.no_grad():
+            wanted = first(plain(*inputs))
+            far = ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item()
+            if not far < 1e-2:
+                raise SystemExit(f"{title}: the fused network's results are {far:.1e} of the largest away")
+            print(f"\n{title}: {len(report.fused)} norms fused, {len(report.left_alone)} left; difference {far:.1e} of the largest")
+            for label, model in (("PyTorch", plain), ("convnorm", fused)):
+                line = f"  {label:<9} eager {timed(lambda: model(*inputs), options.device):8.3f} ms"
+                if options.device == "cuda":
+                    line += f"   graph {replayed(lambda: model(*inputs)):8.3f} ms"
+                print(line, flush=True)
+            if not options.skip_compile and options.device == "cuda":
+                compiled = torch.compile(plain, mode="reduce-overhead")
+                for _ in range(3):
+                    compiled(*inputs)
+                print(f"  torch.compile(mode='reduce-overhead') of PyTorch {timed(lambda: compiled(*inputs), 'cuda'):8.3f} ms")
+            if not ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item() < 1e-2:
+                raise SystemExit(f"{title}: results changed while they were timed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,374 @@
+"""Finds Conv1d -> GroupNorm -> activation in a network and fuses it in place.
+
+A module whose forward pass holds the pattern is traced by torch.fx and gets a class of its own, derived from its own class,
+whose forward pass is the traced one. Parameters, submodules, hooks and state_dict stay where they are; for arguments, modes or
+hooks that the trace does not cover the original forward pass runs.
+"""
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterable, Optional
+
+import torch
+from torch import Tensor, fx, nn
+
+from . import _patterns
+
+# Modules inside of a traced one: traced along where they are as small as a block.
+_MOST_INSIDE = 12
+_MOST_VARIANTS = 16
+_TYPE_QUESTIONS = {"isinstance", "is_tensor", "type", "hasattr", "issubclass", "callable"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One norm of the network."""
+
+    name: str  # of the norm, or of the module that calls it
+    fused: bool
+    text: str  # the chain, or why it was left alone
+
+
+@dataclass
+class FusionReport:
+    """What was fused and what was not. Prints as a table."""
+
+    model: nn.Module
+    entries: list[Entry] = field(default_factory=list)
+
+    @property
+    def fused(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.fused]
+
+    @property
+    def left_alone(self) -> list[Entry]:
+        return [entry for entry in self.entries if not entry.fused]
+
+    def __str__(self) -> str:
+        if not self.entries:
+            return "no GroupNorm found"
+        width = max(len(entry.name) for entry in self.entries)
+        return "\n".join(f"{entry.name:<{width}}  {'fused' if entry.fused else 'left '}  {entry.text}" for entry in self.entries)
+
+
+class _Shape:
+    """A shape of known rank, whose sizes enter the graph when they are asked for."""
+
+    def __init__(self, proxy: fx.Proxy, rank: int) -> None:
+        self._proxy, self._rank = proxy, rank
+
+    def __len__(self) -> int:
+        return self._rank
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self[axis] for axis in range(*index.indices(self._rank)))
+        return fx.proxy.Attribute(self._proxy, "shape")[range(self._rank)[index]]
+
+    def __iter__(self) -> Iterable:
+        return (self[axis] for axis in range(self._rank))
+
+
+class _Proxy(fx.Proxy):
+    """A proxy that knows its tensor's rank where that is sure, so that code that asks for it can be traced."""
+
+    @property
+    def _rank(self) -> Optional[int]:
+        return self.node.meta.get("rank")
+
+    @property
+    def shape(self) -> Any:
+        return fx.proxy.Attribute(self, "shape") if self._rank is None else _Shape(self, self._rank)
+
+    @property
+    def ndim(self) -> Any:
+        return fx.proxy.Attribute(self, "ndim") if self._rank is None else self._rank
+
+    def dim(self) -> Any:
+        return self.tracer.create_proxy("call_method", "dim", (self,), {}) if self._rank is None else self._rank
+
+
+def _rank_of(node: fx.Node, modules: dict[str, nn.Module]) -> Optional[int]:
+    first = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+    rank = first.meta.get("rank") if first is not None else None
+    if node.op == "call_module":
+        module = modules.get(node.target)
+        if isinstance(module, nn.Conv1d):
+            return 3
+        same = (nn.GroupNorm, nn.Dropout, nn.Dropout1d, nn.Identity)
+        return rank if isinstance(module, same) or _patterns.activation_of_module(module, "") is not None else None
+    if node.target is _patterns.operator.getitem and rank is not None and isinstance(node.args[1], tuple):
+        index = node.args[1]
+        if Ellipsis not in index and not any(isinstance(each, fx.Node) for each in index):
+            return rank + index.count(None) - sum(isinstance(each, int) for each in index)
+    return None
+
+
+class _Tracer(fx.Tracer):
+    """Traces one module, small blocks inside of it along."""
+
+    # The class of a fused module keeps the original under this name.
+    def __init__(self, root: nn.Module) -> None:
+        super().__init__(param_shapes_constant=False)
+        self.traced_func_name = "_convnorm_forward" if isinstance(root, _Fused) else "forward"
+        self.inlined: list[nn.Module] = []
+
+    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+        if isinstance(module, nn.Conv1d) and type(module).forward is not nn.Conv1d.forward and not _hooked(module):
+            leaf = _asks_for_types(type(module))
+        elif type(module) is nn.Sequential or not type(module).__module__.startswith("torch.nn"):
+            leaf = not _is_small_block(module)
+        else:
+            leaf = True
+        if not leaf:
+            self.inlined.append(module)
+        return leaf
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        node.meta["rank"] = _rank_of(node, dict(self.root.named_modules()) if node.op == "call_module" else {})
+        return _Proxy(node, self)
+
+
+def _hooked(module: nn.Module) -> bool:
+    state = module.__dict__
+    return bool(state["_forward_hooks"] or state["_backward_hooks"] or state["_forward_pre_hooks"] and any(
+        not _patterns.is_weight_norm(hook) for hook in module._forward_pre_hooks.values()))
+
+
+def _is_small_block(module: nn.Module) -> bool:
+    inside = list(module.modules())
+    return len(inside) <= _MOST_INSIDE and not any(_hooked(each) for each in inside) and any(
+        isinstance(each, (nn.Conv1d, nn.GroupNorm)) for each in inside) and not any(
+        _asks_for_types(type(each)) for each in inside)
+
+
+def _asks_for_types(kind: type) -> bool:
+    """Whether a forward pass looks at the types of its arguments, about which a trace would lie."""
+    if kind.__module__.startswith("torch.nn"):
+        return False
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
+    except (OSError, TypeError, SyntaxError):
+        return True
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(getattr(call, "id", getattr(call, "attr", None)) in _TYPE_QUESTIONS for call in calls)
+
+
+@dataclass
+class _Variant:
+    """The forward pass for one mode and one choice of arguments that are no tensors."""
+
+    run: Callable
+    matches: list[_patterns.Match]
+    watched: list[nn.Module]  # modules that are not called as such any more
+    reasons: dict[str, str]
+
+
+def _variant(module: nn.Module, constants: dict[str, Any]) -> _Variant:
+    """Traces and rewrites. Raises whatever tracing raises."""
+    tracer = _Tracer(module)
+    graph = tracer.trace(module, constants)
+    for node in list(graph.nodes):  # the checks of constants: the choice of the variant is one
+        if node.op == "call_function" and node.target in (torch._assert, fx._symbolic_trace._assert_is_none):
+            graph.erase_node(node)
+    for node in reversed(list(graph.nodes)):  # questions whose answers are not used
+        if not node.users and node.target in (getattr, _patterns.operator.getitem, "size", "dim"):
+            graph.erase_node(node)
+    modules = dict(module.named_modules(remove_duplicate=False))
+    matcher = _patterns.Matcher(graph, modules)
+    matches = matcher.matches()
+    watched = list(tracer.inlined)
+    for match in matches:
+        watched += [modules[node.target] for node in (match.conv, *match.nodes) if node.op == "call_module"]
+    if any(_hooked(each) for each in watched):
+        matches = []
+    _patterns.replace_all(graph, matches, modules)
+    graph.lint()
+    code = graph.python_code("self")
+    scope = dict(code.globals)
+    exec(compile(code.src, f"<convnorm: {type(module).__name__}>", "exec"), scope)
+    reasons = {node.target if node.op == "call_module" else node.name: why for node, why in matcher.reasons.items()}
+    return _Variant(scope["forward"], matches, watched, reasons)
+
+
+class _Fused:
+    """What the classes of fused modules have beside their own."""
+
+    _convnorm_class: type  # the original
+    _convnorm_forward: Callable
+    _convnorm_names: tuple[str, ...]
+    _convnorm_defaults: dict[str, Any]
+    _convnorm_variants: dict[tuple, Optional[_Variant]]
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        kind = type(self)
+        if not named and len(arguments) == len(kind._convnorm_names) and all(isinstance(each, Tensor) for each in arguments):
+            variant = kind._convnorm_variants.get((self.training,))
+            if variant is not None and variant.matches and not any(_hooked(each) for each in variant.watched):
+                return variant.run(self, *arguments)
+        values = dict(zip(kind._convnorm_names, arguments))
+        values.update(named)
+        if len(values) == len(arguments) + len(named) and values.keys() <= set(kind._convnorm_names):
+            full = {**kind._convnorm_defaults, **values}
+            variant = _find(self, full)
+            if variant is not None and variant.matches and not any(_hooked(each) for each in variant.watched):
+                return variant.run(self, *(full[name] for name in kind._convnorm_names))
+        return kind._convnorm_forward(self, *arguments, **named)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return _rebuild, (type(self)._convnorm_class, self.__dict__)
+
+
+def _find(module: nn.Module, values: dict[str, Any]) -> Optional[_Variant]:
+    """The variant for these arguments; None where there cannot be one."""
+    kind = type(module)
+    if values.keys() != set(kind._convnorm_names):
+        return None  # an argument is missing: the original forward pass says which
+    constants = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
+    if not all(value is None or isinstance(value, (bool, int, float, str)) for value in constants.values()):
+        return None
+    key = (module.training, *sorted(constants.items(), key=lambda item: item[0]))
+    known = kind._convnorm_variants
+    if key in known:
+        return known[key]
+    if torch.compiler.is_compiling() or len(known) >= _MOST_VARIANTS:
+        return None
+    try:
+        known[key] = _variant(module, constants)
+    except Exception:  # tracing runs the module's own code on proxies, which may fail in any way
+        known[key] = None
+    return known[key]
+
+
+def _rebuild(kind: type, state: dict[str, Any]) -> nn.Module:
+    module = kind.__new__(kind)
+    module.__setstate__(state)
+    if _arguments(kind) is not None:
+        _take_over(module, *_arguments(kind))
+    return module
+
+
+def _arguments(kind: type) -> Optional[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Names and defaults of a forward pass; None where it takes any number of them."""
+    parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+    if any(each.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for each in parameters):
+        return None
+    return tuple(each.name for each in parameters), {
+        each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+
+
+def _take_over(module: nn.Module, names: tuple[str, ...], defaults: dict[str, Any]) -> None:
+    kind = type(module)
+    module.__class__ = type(kind.__name__, (_Fused, kind), {
+        "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "_convnorm_class": kind,
+        "_convnorm_forward": kind.forward, "_convnorm_names": names, "_convnorm_defaults": defaults,
+        "_convnorm_variants": {}})
+
+
+def _try(module: nn.Module) -> tuple[Optional[_Variant], str]:
+    """Fuses one module if its forward pass holds the pattern; else leaves it and says why."""
+    if _asks_for_types(type(module)):
+        return None, "its forward pass looks at the types of its arguments"
+    arguments = _arguments(type(module))
+    if arguments is None:
+        return None, "its forward pass takes any number of arguments"
+    names, defaults = arguments
+    if not all(value is None or isinstance(value, (bool, int, float, str)) for value in defaults.values()):
+        return None, "its defaults are neither numbers nor text"
+    try:
+        variant = _variant(module, defaults)
+    except Exception as error:  # as in _find
+        return None, f"it could not be traced: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+    if not variant.matches:
+        return variant, ""
+    _take_over(module, names, defaults)
+    key = (module.training, *sorted(defaults.items(), key=lambda item: item[0]))
+    type(module)._convnorm_variants[key] = variant
+    return variant, ""
+
+
+def _norms_inside(module: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+    return ((name, each) for name, each in module.named_modules() if isinstance(each, nn.GroupNorm))
+
+
+def fuse(model: nn.Module, example_inputs: Optional[tuple] = None) -> FusionReport:
+    """Finds Conv1d -> GroupNorm -> activation -> FiLM, residual in `model` and fuses it where it stands.
+
+    Args:
+        model: any network. Its modules, parameters and the names in its state_dict stay.
+        example_inputs: arguments of one call. With them results are compared in eval mode, and a network whose results
+            changed gets back its original modules.
+
+    Returns:
+        The report; its `model` is the same object, or the fused model where that had to be another one.
+    """
+    entries: dict[str, Entry] = {}
+    done: set[nn.Module] = set()
+    before = _run_in_eval_mode(model, example_inputs)
+    for path, module in list(model.named_modules()):
+        if module in done or isinstance(module, _Fused) or type(module).__module__.startswith("torch.nn") and (
+                type(module) is not nn.Sequential):
+            continue
+        inside = list(_norms_inside(module))
+        if not inside:
+            continue
+        variant, why = _try(module)
+        prefix = f"{path}." if path else ""
+        if variant is None:
+            for name, _ in inside:
+                if "." not in name:
+                    entries.setdefault(prefix + name, Entry(prefix + name, False, why))
+            continue
+        for match in variant.matches:
+            name = prefix + (match.norm.target if match.norm.op == "call_module" else match.norm.name)
+            entries[name] = Entry(name, True, match.describe())
+        for name, reason in variant.reasons.items():
+            entries.setdefault(prefix + name, Entry(prefix + name, False, reason))
+        if variant.matches:
+            done.update(variant.watched)
+    for name, _ in _norms_inside(model):
+        entries.setdefault(name, Entry(name, False, "no forward pass that could be traced calls it after a Conv1d"))
+    if before is not None and not _close(before, _run_in_eval_mode(model, example_inputs)):
+        unfuse(model)
+        entries = {name: Entry(name, False, "results changed, so that all was put back") for name in entries}
+    return FusionReport(model, sorted(entries.values(), key=lambda entry: entry.name))
+
+
+def unfuse(model: nn.Module) -> nn.Module:
+    """Gives every module that `fuse` changed its original class back. Returns `model`."""
+    for module in model.modules():
+        if isinstance(module, _Fused):
+            module.__class__ = type(module)._convnorm_class
+        module.__dict__.pop("_convnorm_kept", None)
+    return model
+
+
+def _run_in_eval_mode(model: nn.Module, inputs: Optional[tuple]) -> Any:
+    if inputs is None:
+        return None
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            return model(*inputs)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _close(before: Any, after: Any) -> bool:
+    ours, theirs = torch.utils._pytree.tree_leaves(after), torch.utils._pytree.tree_leaves(before)
+    if len(ours) != len(theirs):
+        return False
+
+    def near(one: Any, other: Any) -> bool:
+        if not isinstance(one, Tensor):
+            return one is other or one == other
+        tolerance = 1e-3 if one.dtype in (torch.float32, torch.float64) else 3e-2
+        scale = other.abs().max().item() if other.numel() else 0.0
+        return one.shape == other.shape and torch.allclose(one, other, tolerance, tolerance * scale, equal_nan=True)
+
+    return all(near(*pair) for pair in zip(ours, theirs))

@@ -1,0 +1,446 @@
+"""Finds Conv1d -> GroupNorm -> activation in a graph of torch.fx, and puts one call in its place.
+
+Graphs may call modules (traced by torch.fx) or functions on tensors (captured by the compiler).
+"""
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+from . import functional, reference
+from ._attributes import output_length, stages_of
+from .nn import WeightId, kept_under
+from .reference import Operands
+
+MOST_POST = 8  # operations after the norm that one problem takes
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An operation after the norm as a problem line names it; `slope` is where a prelu's comes from."""
+
+    stage: str
+    slope: Any = None  # a node, or the name of a PReLU module
+
+
+@dataclass
+class Match:
+    """One chain of nodes that the operator computes."""
+
+    conv: fx.Node
+    norm: fx.Node
+    last: fx.Node
+    head: tuple  # stride, dilation, padding, padding_mode, conv_groups, norm groups, eps
+    pre: str = "none"
+    pre_slope: Any = None
+    post: list[str] = field(default_factory=list)
+    slope: Any = None
+    film: Optional[tuple[fx.Node, fx.Node]] = None
+    residual: Optional[fx.Node] = None
+    padded: Optional[fx.Node] = None  # padding as a call of its own before the convolution
+    nodes: list[fx.Node] = field(default_factory=list)  # what the one call replaces, the convolution left out
+
+    def describe(self) -> str:
+        before = [] if self.pre == "none" else [self.pre]
+        return " -> ".join(["conv", *before, "norm", *self.post])
+
+
+def _same(values: Any) -> Any:
+    """(2,) -> 2: what Conv1d keeps as a tuple of one."""
+    return values[0] if isinstance(values, (tuple, list)) and len(values) == 1 else values
+
+
+def _bound(node: fx.Node, **defaults: Any) -> dict[str, Any]:
+    """A call's arguments by name, in the order of `defaults`."""
+    bound = {**defaults, **dict(zip(defaults, node.args))}
+    bound.update((name, value) for name, value in node.kwargs.items() if name in defaults)
+    return bound
+
+
+def _input(node: fx.Node) -> fx.Node:
+    return node.args[0] if node.args else node.kwargs["input"]
+
+
+_CONVOLUTIONS = {F.conv1d, torch.conv1d, torch.ops.aten.conv1d.default, torch.ops.aten.conv1d.padding}
+_NORMS = {F.group_norm, torch.group_norm, torch.ops.aten.group_norm.default}
+_PLAIN = {"relu": {F.relu, torch.relu, torch.relu_, F.relu_}, "silu": {F.silu}, "mish": {F.mish}, "tanh": {torch.tanh, F.tanh},
+          "sigmoid": {torch.sigmoid, F.sigmoid}}
+_PLAIN_METHODS = {"relu": "relu", "relu_": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
+_PADS = {F.pad, torch._C._nn.pad}
+_ADDITIONS = {operator.add, operator.iadd, torch.add}
+_PRODUCTS = {operator.mul, operator.imul, torch.mul}
+
+
+def activation_of_module(module: nn.Module, name: str) -> Optional[Activation]:
+    kind = type(module)
+    if kind in (nn.ReLU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid):
+        return Activation(kind.__name__.lower())
+    if kind is nn.LeakyReLU:
+        return Activation(f"leaky_relu({module.negative_slope})")
+    if kind is nn.ELU:
+        return Activation(f"elu({module.alpha})") if module.alpha > 0 else None
+    if kind is nn.GELU:
+        return Activation("gelu" if module.approximate == "none" else "gelu_tanh")
+    if kind is nn.GLU:
+        return Activation("glu") if module.dim in (1, -2) else None
+    return Activation("prelu", name) if kind is nn.PReLU else None
+
+
+def _activation_of_call(node: fx.Node) -> Optional[Activation]:
+    if node.op == "call_method":
+        return Activation(_PLAIN_METHODS[node.target]) if node.target in _PLAIN_METHODS else None
+    for stage, functions in _PLAIN.items():
+        if node.target in functions:
+            return Activation(stage)
+    if node.target is F.leaky_relu:
+        return Activation(f"leaky_relu({_bound(node, input=None, negative_slope=0.01)['negative_slope']})")
+    if node.target is F.elu:
+        return Activation(f"elu({_bound(node, input=None, alpha=1.0)['alpha']})")
+    if node.target is F.gelu:
+        return Activation("gelu" if node.kwargs.get("approximate", "none") == "none" else "gelu_tanh")
+    if node.target is F.glu:
+        return Activation("glu") if _bound(node, input=None, dim=-1)["dim"] in (1, -2) else None
+    if node.target in (F.prelu, torch.prelu):
+        return Activation("prelu", node.args[1])
+    return None
+
+
+class Matcher:
+    """Matches of one graph. `modules` are those that it calls; without one, of a graph that calls none."""
+
+    def __init__(self, graph: fx.Graph, modules: Optional[dict[str, nn.Module]] = None) -> None:
+        self.graph = graph
+        self.modules = modules or {}
+        self.reasons: dict[fx.Node, str] = {}  # by norm: why it was left alone
+        self._order = {node: place for place, node in enumerate(graph.nodes)}
+
+    def matches(self) -> list[Match]:
+        return [match for node in list(self.graph.nodes) if self._is_norm(node) and (match := self._match(node))]
+
+    # What a node is ---------------------------------------------------------------------------------------------------
+
+    def _module(self, node: fx.Node) -> Optional[nn.Module]:
+        return self.modules.get(node.target) if node.op == "call_module" else None
+
+    def _is_norm(self, node: fx.Node) -> bool:
+        return type(self._module(node)) is nn.GroupNorm or (node.op == "call_function" and node.target in _NORMS)
+
+    def _is_conv(self, node: Any) -> bool:
+        if not isinstance(node, fx.Node):
+            return False
+        module = self._module(node)
+        return (isinstance(module, nn.Conv1d) and type(module).forward is nn.Conv1d.forward) or (
+            node.op == "call_function" and node.target in _CONVOLUTIONS)
+
+    def _is_nothing(self, node: fx.Node) -> bool:
+        """Whether it hands its input on: Identity, and Dropout in eval mode."""
+        module = self._module(node)
+        if isinstance(module, (nn.Dropout, nn.Dropout1d)):
+            return not module.training or module.p == 0
+        if node.op == "call_function" and node.target is F.dropout:
+            return not _bound(node, input=None, p=0.5, training=True)["training"]
+        return type(module) is nn.Identity
+
+    def _activation(self, node: fx.Node) -> Optional[Activation]:
+        module = self._module(node)
+        if module is not None:
+            return activation_of_module(module, node.target)
+        return _activation_of_call(node) if node.op in ("call_function", "call_method") else None
+
+    @staticmethod
+    def _added_axis(node: fx.Node) -> Optional[int]:
+        """Where an axis of one is put into (N, C, L)."""
+        if node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], tuple):
+            index = node.args[1]
+            if index.count(None) == 1 and all(each is None or each == slice(None) for each in index) and len(index) <= 4:
+                return index.index(None)
+        if node.target in ("unsqueeze", torch.unsqueeze):
+            axis = _bound(node, input=None, dim=None)["dim"]
+            return axis + 4 if isinstance(axis, int) and axis < 0 else axis
+        return None
+
+    @staticmethod
+    def _removed_axis(node: fx.Node) -> Optional[int]:
+        if node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], tuple):
+            index = node.args[1]
+            if len(index) <= 4 and all((isinstance(each, int) and each == 0) or each == slice(None) for each in index):
+                places = [place for place, each in enumerate(index) if isinstance(each, int)]
+                return places[0] if len(places) == 1 else None
+        if node.target in ("squeeze", torch.squeeze):
+            axis = _bound(node, input=None, dim=None)["dim"]
+            return axis + 4 if isinstance(axis, int) and axis < 0 else axis
+        return None
+
+    # The chain --------------------------------------------------------------------------------------------------------
+
+    def _match(self, norm: fx.Node) -> Optional[Match]:
+        node, axis, pre, between = norm.args[0], None, None, []
+        while isinstance(node, fx.Node) and not self._is_conv(node):
+            if len(node.users) != 1:
+                return self._leave(norm, "what it normalises is used elsewhere too")
+            activation = self._activation(node)
+            if self._added_axis(node) in (2, 3) and axis is None:
+                axis = self._added_axis(node)
+            elif activation is not None and activation.stage in ("relu", "prelu") and pre is None:
+                pre = activation
+            elif not self._is_nothing(node):
+                return self._leave(norm, "its input is no Conv1d's")
+            between.append(node)
+            node = node.args[0]
+        if not self._is_conv(node):
+            return self._leave(norm, "its input is no Conv1d's")
+        if len(node.users) != 1:
+            return self._leave(norm, "the convolution's result is used elsewhere too")
+        match = self._begin(node, norm, pre, between)
+        if match is None:
+            return None
+        if axis is not None:
+            after = self._only_user(norm)
+            if after is None or self._removed_axis(after) != axis:
+                return self._leave(norm, "its result keeps four axes")
+            match.last = after
+            match.nodes.append(after)
+        while self._extend(match):
+            pass
+        if self._writes_between(match):
+            return self._leave(norm, "something is written in place between the convolution and what follows it")
+        return match
+
+    def _leave(self, norm: fx.Node, reason: str) -> None:
+        self.reasons[norm] = reason
+
+    @staticmethod
+    def _only_user(node: fx.Node) -> Optional[fx.Node]:
+        return next(iter(node.users)) if len(node.users) == 1 else None
+
+    def _begin(self, conv: fx.Node, norm: fx.Node, pre: Optional[Activation], between: list[fx.Node]) -> Optional[Match]:
+        module = self._module(conv)
+        if module is not None:
+            called = {"stride": module.stride, "padding": module.padding, "dilation": module.dilation, "groups": module.groups}
+            mode = module.padding_mode
+        else:
+            called = _bound(conv, input=None, weight=None, bias=None, stride=1, padding=0, dilation=1, groups=1)
+            mode = "zeros"
+        layer = self._module(norm)
+        if layer is not None:
+            groups, eps = layer.num_groups, layer.eps
+        else:
+            bound = _bound(norm, input=None, num_groups=None, weight=None, bias=None, eps=1e-5)
+            groups, eps = bound["num_groups"], bound["eps"]
+            if (bound["weight"] is None) != (bound["bias"] is None):
+                return self._leave(norm, "it has one of gamma and beta")
+        stride, padding, dilation = (_same(called[name]) for name in ("stride", "padding", "dilation"))
+        padding = 0 if padding == "valid" else padding
+        if mode not in ("zeros", "reflect", "replicate"):
+            return self._leave(norm, f"padding_mode={mode!r} is not among zeros, reflect, replicate")
+        if not all(isinstance(value, int) for value in (stride, dilation, called["groups"], groups)) or not isinstance(eps, float):
+            return self._leave(norm, "its numbers are not known before it runs")
+        padded = None
+        if padding == 0 and (found := self._padding_before(conv)) is not None:
+            padded, padding, mode = found
+        return Match(conv, norm, norm, (stride, dilation, padding, mode, called["groups"], groups, eps),
+                     pre.stage if pre else "none", pre.slope if pre else None, padded=padded, nodes=[*between, norm])
+
+    def _padding_before(self, conv: fx.Node) -> Optional[tuple[fx.Node, tuple[int, int], str]]:
+        node = _input(conv)
+        if not isinstance(node, fx.Node) or node.op != "call_function" or node.target not in _PADS or len(node.users) != 1:
+            return None
+        bound = _bound(node, input=None, pad=None, mode="constant", value=None)
+        sides, mode = bound["pad"], bound["mode"]
+        plain = bound["value"] in (None, 0) and mode in ("constant", "reflect", "replicate")
+        if not plain or len(sides) != 2 or not all(isinstance(side, int) and side >= 0 for side in sides):
+            return None
+        return node, tuple(sides), {"constant": "zeros"}.get(mode, mode)
+
+    def _extend(self, match: Match) -> bool:
+        """Takes the operation after the last one into the chain, if it can be."""
+        after = self._only_user(match.last)
+        if after is None or len(match.post) == MOST_POST:
+            return False
+        if self._is_nothing(after):
+            match.last = after
+        elif (activation := self._activation(after)) is not None and after.args and after.args[0] is match.last:
+            if activation.stage in ("prelu", "glu") and activation.stage in match.post or (
+                    activation.stage == "glu" and "add" in match.post):
+                return False
+            match.post.append(activation.stage)
+            match.slope = match.slope or activation.slope
+            match.last = after
+        elif self._is_call(after, _PRODUCTS) and match.film is None:
+            shifted = self._only_user(after)
+            scale, shift = self._other(after, match.last), None
+            if shifted is not None and self._is_call(shifted, _ADDITIONS):
+                shift = self._other(shifted, after)
+            if scale is None or shift is None:
+                return False
+            match.film = scale, shift
+            match.post.append("film")
+            match.nodes.append(after)
+            after = match.last = shifted
+        elif self._is_call(after, _ADDITIONS) and match.residual is None:
+            other = self._other(after, match.last)
+            if other is None:
+                return False
+            match.residual = other
+            match.post.append("add")
+            match.last = after
+        else:
+            return False
+        match.nodes.append(after)
+        return True
+
+    @staticmethod
+    def _is_call(node: fx.Node, functions: set) -> bool:
+        return node.op == "call_function" and node.target in functions and node.kwargs.get("alpha", 1) == 1
+
+    @staticmethod
+    def _other(node: fx.Node, one: fx.Node) -> Optional[fx.Node]:
+        if node.target in (operator.iadd, operator.imul) and node.args[0] is not one:
+            return None  # that writes into the other one
+        others = [each for each in node.args if each is not one]
+        return others[0] if len(node.args) == 2 and len(others) == 1 and isinstance(others[0], fx.Node) else None
+
+    def _writes_between(self, match: Match) -> bool:
+        """Whether anything from the convolution to the chain's end writes into a tensor that the chain did not make."""
+        for node in list(self.graph.nodes)[self._order[match.padded or match.conv]:self._order[match.last]]:
+            in_place = (node.op == "call_method" and node.target.endswith("_") and not node.target.endswith("__")) or (
+                node.op == "call_function" and node.target in (operator.iadd, operator.imul, operator.isub, operator.setitem))
+            if in_place and node not in match.nodes:
+                return True
+        return False
+
+
+# What stands in the graph ---------------------------------------------------------------------------------------------------
+
+
+def _line(head: tuple, pre: str, post: tuple[str, ...], precision: str) -> str:
+    stride, dilation, padding, mode, conv_groups, groups, eps = head
+    return functional.line_of(groups, stride, dilation, padding, mode, conv_groups, eps, pre, post, "ncl", precision)
+
+
+@torch.compiler.assume_constant_result
+def _stages(post: tuple[str, ...]) -> tuple:
+    return stages_of(post)
+
+
+def _fits_film(tensor: Tensor, x: Tensor, channels: int, dtype: torch.dtype) -> bool:
+    return tensor.dim() == 3 and tensor.shape[0] == x.shape[0] and tensor.shape[1] == channels and tensor.shape[2] == 1 and (
+        tensor.dtype == dtype)
+
+
+def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight: Tensor, bias: Optional[Tensor],
+                gamma: Optional[Tensor], beta: Optional[Tensor], pre_slope: Optional[Tensor] = None,
+                slope: Optional[Tensor] = None, scale: Optional[Tensor] = None, shift: Optional[Tensor] = None,
+                residual: Optional[Tensor] = None, weight_id: int = 0) -> Tensor:
+    """A chain on tensors. From the first operation on that does not have the operator's shapes it is PyTorch's."""
+    stride, dilation, padding = head[:3]
+    dtype = functional.autocast_dtype(x) or x.dtype
+    cut = len(post)
+    if "film" in post:
+        place = post.index("film")
+        channels = weight.shape[0] // 2 if "glu" in post[:place] else weight.shape[0]
+        if not (_fits_film(scale, x, channels, dtype) and _fits_film(shift, x, channels, dtype)):
+            cut = place
+    if "add" in post:
+        channels = weight.shape[0] // 2 if "glu" in post else weight.shape[0]
+        length = output_length(x.shape[2], weight.shape[2], stride, dilation, padding)
+        if residual.shape != (x.shape[0], channels, length) or residual.dtype != dtype:
+            cut = min(cut, post.index("add"))
+    fused, rest = post[:cut], _stages(post[cut:])
+    with_film, with_residual = "film" in fused, "add" in fused
+    y = functional.apply(_line(head, pre, fused, functional.precision_for(x, None)), Operands(
+        x, weight, bias, gamma, beta, None, pre_slope, slope if "prelu" in fused else None,
+        scale.flatten(1) if with_film else None, shift.flatten(1) if with_film else None,
+        residual if with_residual else None), weight_id)
+    for name, parameter in rest:
+        if name == "film":
+            y = y * scale + shift
+        elif name == "add":
+            y = y + residual
+        else:
+            y = reference.post_stage(name, parameter, y, Operands(x, weight, post_slope=slope))
+    return y
+
+
+def _current_weight(conv: nn.Conv1d) -> Tensor:
+    """The weight that the convolution would use now: torch.nn.utils.weight_norm computes it before every call."""
+    for hook in conv._forward_pre_hooks.values():
+        if is_weight_norm(hook):
+            return hook.compute_weight(conv)
+    return conv.weight
+
+
+def weight_is_given(match: Match) -> bool:
+    """Whether the weight is a parameter of the graph, not computed in it."""
+    node = _bound(match.conv, input=None, weight=None)["weight"]
+    return isinstance(node, fx.Node) and node.op in ("placeholder", "get_attr")
+
+
+def is_weight_norm(hook: Callable) -> bool:
+    return type(hook).__name__ == "WeightNorm"
+
+
+def run_modules(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, conv: nn.Conv1d, norm: nn.GroupNorm, *others: Any) -> Tensor:
+    """A chain whose parameters are those of modules."""
+    weight = _current_weight(conv)
+    kept = 0 if conv.training or not isinstance(weight, nn.Parameter) else kept_under(conv._convnorm_kept)
+    return run_tensors(head, pre, post, x, weight, conv.bias, norm.weight, norm.bias, *others, weight_id=kept)
+
+
+def replace_all(graph: fx.Graph, matches: list[Match], modules: Optional[dict[str, nn.Module]] = None,
+                weight_id: Optional[Callable[[], int]] = None) -> None:
+    """Puts one call in the place of each match. `weight_id` gives numbers to weights that are given to the graph."""
+    now: dict[fx.Node, fx.Node] = {}  # what stands where an earlier match ended
+    for match in matches:
+        match.pre_slope, match.slope, match.residual = (now.get(each, each) for each in (
+            match.pre_slope, match.slope, match.residual))
+        match.film = match.film and (now.get(match.film[0], match.film[0]), now.get(match.film[1], match.film[1]))
+        now[match.last] = _replace(graph, match, modules or {},
+                                   weight_id() if weight_id and weight_is_given(match) else 0)
+
+
+def _replace(graph: fx.Graph, match: Match, modules: dict[str, nn.Module], weight_id: int) -> fx.Node:
+    x = _input(match.padded or match.conv)
+
+    def slope(source: Any) -> Any:
+        return graph.get_attr(f"{source}.weight") if isinstance(source, str) else source
+
+    with graph.inserting_before(match.last):
+        scale, shift = match.film or (None, None)
+        others = (slope(match.pre_slope), slope(match.slope), scale, shift, match.residual)
+        start = (match.head, match.pre, tuple(match.post), x)
+        if match.conv.op == "call_module" and match.norm.op == "call_module":
+            conv = modules[match.conv.target]
+            if not hasattr(conv, "_convnorm_kept"):
+                conv._convnorm_kept = WeightId()
+            call = graph.call_function(run_modules, (*start, graph.get_attr(match.conv.target), graph.get_attr(match.norm.target),
+                                                     *others))
+        else:
+            tensors = _parameters(graph, match, modules)
+            call = graph.call_function(run_tensors, (*start, *tensors, *others), {"weight_id": weight_id})
+    call.meta.update(match.last.meta)
+    match.last.replace_all_uses_with(call)
+    for node in [*reversed(match.nodes), match.conv, *([match.padded] if match.padded else [])]:
+        graph.erase_node(node)
+    return call
+
+
+def _parameters(graph: fx.Graph, match: Match, modules: dict[str, nn.Module]) -> tuple:
+    """Nodes of weight, bias, gamma and beta, whichever way the two are called."""
+    found = []
+    for node, names in ((match.conv, ("weight", "bias")), (match.norm, ("weight", "bias"))):
+        if node.op == "call_module":
+            module = modules[node.target]
+            found += [None if getattr(module, name) is None else graph.get_attr(f"{node.target}.{name}") for name in names]
+        elif node is match.conv:
+            bound = _bound(node, input=None, weight=None, bias=None)
+            found += [bound["weight"], bound["bias"]]
+        else:
+            bound = _bound(node, input=None, num_groups=None, weight=None, bias=None)
+            found += [bound["weight"], bound["bias"]]
+    return tuple(found)

@@ -1,0 +1,164 @@
+"""The operator as a function."""
+from __future__ import annotations
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from . import _attributes, reference
+from ._attributes import Padding, Post, parse, post_of
+from ._operator import conv1d_group_norm as _operator
+
+__all__ = ["conv1d_group_norm", "decomposition_table"]
+
+
+@torch.compiler.assume_constant_result
+def line_of(*attributes: object) -> str:
+    """The line of these attributes; compilers see the text alone."""
+    return _attributes.line_of(*attributes)
+
+
+@torch.compiler.assume_constant_result
+def _default_precision() -> str:
+    """Where PyTorch would take TF32: three 16-bit products, some 70 times more accurate; elsewhere as IEEE fp32."""
+    try:
+        convolutions = torch.backends.cudnn.conv.fp32_precision
+    except AttributeError:
+        convolutions = "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
+    return "high" if convolutions == "tf32" else "highest"
+
+
+def precision_for(x: Tensor, precision: Optional[str]) -> str:
+    """The precision asked for, or PyTorch's own switches; a line without one where it makes no difference."""
+    if precision is not None:
+        return precision
+    return _default_precision() if x.is_cuda and x.dtype == torch.float32 else "high"
+
+
+def autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
+    """The type in which autocast wants x, weight and residual; None if they stay as they are."""
+    kind = x.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return None
+    wanted = torch.get_autocast_dtype(kind)
+    return None if x.dtype in (wanted, torch.float64) else wanted
+
+
+def _under_functional_gradient() -> bool:
+    """Inside torch.func's grad, vjp or jvp, which cannot look into operators like ours."""
+    stack = torch._C._functorch.get_interpreter_stack()
+    return stack is not None and any(
+        level.key() in (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp) for level in stack)
+
+
+def _call(*arguments: object) -> Tensor:
+    """The operator; where gradients are off, without the detour over the one that would record them."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+        return _operator(*arguments)
+    with torch._C._AutoDispatchBelowAutograd():
+        return _operator(*arguments)
+
+
+def apply(line: str, operands: reference.Operands, weight_id: int = 0) -> Tensor:
+    """The operator on `operands`; float64, which it does not compute, composed of PyTorch's."""
+    x = operands.x
+    wanted = autocast_dtype(x)
+    if wanted is not None:
+        residual = operands.residual
+        # float32 weights stay: they are rounded when they are packed, which a module does once.
+        operands = operands._replace(x=x.to(wanted), residual=None if residual is None else residual.to(wanted))
+        x = operands.x
+    if x.dtype == torch.float64:
+        for name, tensor in zip(operands._fields, operands):
+            if tensor is not None and name != "lengths" and tensor.dtype != torch.float64:
+                raise TypeError(f"convnorm: {name} has dtype {str(tensor.dtype)[6:]}, but x has float64; give both one dtype")
+        return reference.conv1d_group_norm(parse(line), operands)
+    if not torch.compiler.is_compiling() and _under_functional_gradient():
+        weight = operands.weight.to(x.dtype)
+        return reference.conv1d_group_norm(parse(line), operands._replace(weight=weight))
+    return _call(operands.x, operands.weight, operands.bias, operands.gamma, operands.beta, line, weight_id, *operands[5:])
+
+
+def apply_plain(line: str, x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor],
+                beta: Optional[Tensor], weight_id: int) -> Tensor:
+    """`apply` for the commonest operands, by the shortest way."""
+    if x.dtype == torch.float64 or autocast_dtype(x) is not None or (
+            not torch.compiler.is_compiling() and _under_functional_gradient()):
+        return apply(line, reference.Operands(x, weight, bias, gamma, beta), weight_id)
+    return _call(x, weight, bias, gamma, beta, line, weight_id)
+
+
+def decomposition_table() -> dict:
+    """For `ExportedProgram.run_decompositions`: PyTorch's own operators in place of ours, for runtimes without convnorm."""
+
+    def composed(x, weight, bias, gamma, beta, attributes, weight_id=0, *others):
+        operands = reference.Operands(x, weight.to(x.dtype), bias, gamma, beta, *others)
+        return reference.conv1d_group_norm(parse(attributes), operands)
+
+    return {**torch.export.default_decompositions(), _operator: composed}
+
+
+def conv1d_group_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    *,
+    num_groups: int,
+    gamma: Optional[Tensor] = None,
+    beta: Optional[Tensor] = None,
+    eps: float = 1e-5,
+    stride: int = 1,
+    padding: Padding = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    padding_mode: str = "zeros",
+    pre: Optional[str] = None,
+    pre_slope: Optional[Tensor] = None,
+    activation: Post = None,
+    slope: Optional[Tensor] = None,
+    film: Optional[tuple[Tensor, Tensor]] = None,
+    residual: Optional[Tensor] = None,
+    lengths: Optional[Tensor] = None,
+    layout: str = "ncl",
+    precision: Optional[str] = None,
+) -> Tensor:
+    """`y = post(GroupNorm(pre(conv1d(x, weight) + bias)))` in one pass. Source: docs/problem-line.md.
+
+    Args:
+        x: (N, C_in, L) in float32, float16 or bfloat16; float64 is composed of PyTorch's operators. Any strides: what is not
+            contiguous is copied.
+        weight: (C_out, C_in/groups, K), in x's dtype or float32.
+        bias: (C_out). It, gamma, beta, slopes and film may be float32 beside a 16-bit x.
+        num_groups: groups of the norm, a divisor of C_out; 0 leaves the norm out.
+        gamma, beta: (C_out), both or none.
+        eps: added to the biased variance, above 0.
+        stride, dilation, groups: of the convolution.
+        padding: zeros on both sides in elements; (left, right); "same"; "causal".
+        padding_mode: "zeros", "reflect" or "replicate".
+        pre: between convolution and norm: "relu", or "prelu" with pre_slope (1) or (C_out).
+        activation: after the norm, in order, as "silu" or "mish+film+add" or a sequence of such names: relu,
+            leaky_relu(0.01), prelu, silu, gelu, gelu_tanh, mish, elu(1), tanh, sigmoid, film, add, glu.
+        slope: of a prelu among them: (1) or (channels there).
+        film: scale and shift, (N, channels there) each; after the activation where "film" is not named.
+        residual: added, shaped as the result; last where "add" is not named.
+        lengths: (N), int64, in [0, L]: each sample gives what it would give alone, and 0 past its end.
+        layout: "ncl", or "nlc" for x, residual and result (N, L, C).
+        precision: of float32 on GPUs: "highest", "high" or "medium"; None follows torch.backends.cudnn's switches.
+
+    Returns:
+        (N, C_y, L_out), contiguous, in x's dtype or autocast's. L_out = floor((L + pads - dilation*(K-1) - 1)/stride) + 1;
+        C_y is C_out, halved by a glu.
+
+    Raises:
+        RuntimeError: a rule of the operator is broken; one sentence names the value and the way out.
+        TypeError: float64 is mixed with other dtypes.
+    """
+    if num_groups != 0 and gamma is not None and beta is None:
+        beta = torch.zeros_like(gamma)
+    scale, shift = film if film is not None else (None, None)
+    post = post_of(activation if activation is None or isinstance(activation, str) else tuple(activation),
+                   film is not None, residual is not None)
+    line = line_of(num_groups, stride, dilation, padding if isinstance(padding, (int, str)) else tuple(padding), padding_mode,
+                   groups, eps, pre or "none", post, layout, precision_for(x, precision))
+    return apply(line, reference.Operands(x, weight, bias, gamma, beta, lengths, pre_slope, slope, scale, shift, residual))

@@ -1,0 +1,161 @@
+"""The operator as a module."""
+from __future__ import annotations
+
+import itertools
+import math
+import weakref
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+from . import functional
+from ._attributes import Padding, Post, line_of, post_of
+from .reference import Operands
+
+__all__ = ["Conv1dGroupNorm"]
+
+class WeightId:
+    """A number under which a packed weight is kept. No other gets it; what is kept goes when this object does."""
+
+    _numbers = itertools.count(1)  # 0 stands for none
+
+    def __init__(self) -> None:
+        self.number = next(self._numbers)
+        weakref.finalize(self, torch.ops.convnorm.release_weight, self.number).atexit = False
+
+    def forget(self) -> None:
+        torch.ops.convnorm.release_weight(self.number)
+
+    def __deepcopy__(self, memo: dict) -> "WeightId":
+        return WeightId()
+
+    def __reduce__(self) -> tuple:
+        return WeightId, ()
+
+
+def kept_under(kept: WeightId) -> int:
+    # An exported program is for other processes, where the number would be another module's.
+    return 0 if torch.compiler.is_exporting() else kept.number
+
+
+class Conv1dGroupNorm(nn.Module):
+    """Conv1d, GroupNorm and what follows them as one operator.
+
+    The first arguments are those of a drop-in: parameters `weight`, `bias`, `gamma` and `beta`, initialised bit for bit as
+    `nn.Conv1d` and then `nn.GroupNorm` under the same seed. A state_dict of `nn.Sequential(conv, norm)` can be loaded.
+
+    In eval mode the packed weight is kept, per shape of x, and packed again when PyTorch counts a change of `weight`: an
+    optimizer's step, load_state_dict, `.to()`, an in-place edit. What is written through `weight.data` is not counted: call
+    `repack()`. A CUDA graph captured in eval mode reads the packed weight: after a change call the module once outside of
+    the graph. In train mode the weight is packed at every call, and inside captured graphs.
+
+    Args:
+        in_channels, out_channels, num_groups, kernel_size, stride, padding, dilation, eps, affine: as in `nn.Conv1d` and
+            `nn.GroupNorm`; `padding` also (left, right), "same" or "causal".
+        groups: of the convolution.
+        bias: whether the convolution has one.
+        padding_mode: "zeros", "reflect" or "replicate".
+        activation: after the norm, as in `convnorm.functional.conv1d_group_norm`.
+        precision: of float32 on GPUs; None follows PyTorch's switches.
+
+    Shapes: x (N, C_in, L) -> (N, C_y, L_out); film (N, channels) twice; residual as the result; lengths (N).
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, num_groups: int, kernel_size: int = 3, stride: int = 1,
+                 padding: Padding = 1, dilation: int = 1, eps: float = 1e-5, affine: bool = True, *, groups: int = 1,
+                 bias: bool = False, padding_mode: str = "zeros", activation: Post = None,
+                 precision: Optional[str] = None, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        if num_groups <= 0 or out_channels % num_groups:
+            raise ValueError(f"num_groups={num_groups} must be a positive divisor of out_channels={out_channels}")
+        if groups <= 0 or in_channels % groups or out_channels % groups:
+            raise ValueError(f"groups={groups} must be a positive divisor of in_channels={in_channels} and "
+                             f"out_channels={out_channels}")
+        for name, value in (("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation)):
+            if value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+        sides = (padding,) if isinstance(padding, int) else () if isinstance(padding, str) else tuple(padding)
+        if any(side < 0 for side in sides):
+            raise ValueError(f"padding={padding} must not be negative")
+        self.in_channels, self.out_channels, self.num_groups = in_channels, out_channels, num_groups
+        self.kernel_size, self.stride, self.dilation, self.groups = kernel_size, stride, dilation, groups
+        self.padding = padding if isinstance(padding, (int, str)) else sides
+        self.padding_mode, self.eps, self.affine, self.precision = padding_mode, eps, affine, precision
+        self.activation = activation if activation is None or isinstance(activation, str) else tuple(activation)
+        kind = {"device": device, "dtype": dtype}
+        self.weight = nn.Parameter(torch.empty((out_channels, in_channels // groups, kernel_size), **kind))
+        self.register_parameter("bias", nn.Parameter(torch.empty(out_channels, **kind)) if bias else None)
+        self.register_parameter("gamma", nn.Parameter(torch.empty(out_channels, **kind)) if affine else None)
+        self.register_parameter("beta", nn.Parameter(torch.empty(out_channels, **kind)) if affine else None)
+        # Text, because compilers may take a module's numbers for symbols. By precision, film and residual.
+        self._lines = {
+            (precision, film, residual): line_of(
+                num_groups, stride, dilation, self.padding, padding_mode, groups, eps, "none",
+                post_of(self.activation, film, residual), "ncl", precision)
+            for precision in ("highest", "high", "medium") for film in (False, True) for residual in (False, True)}
+        self._kept = WeightId()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As `nn.Conv1d` and `nn.GroupNorm` do, drawing the same random numbers in the same order."""
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            fan_in = self.weight.shape[1] * self.weight.shape[2]
+            nn.init.uniform_(self.bias, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
+        if self.affine:
+            nn.init.ones_(self.gamma)
+            nn.init.zeros_(self.beta)
+
+    @classmethod
+    def from_modules(cls, conv: nn.Conv1d, norm: nn.GroupNorm, activation: Post = None) -> "Conv1dGroupNorm":
+        """A module that shares the parameters of `conv` and `norm`."""
+        if norm.num_channels != conv.out_channels:
+            raise ValueError(f"norm has {norm.num_channels} channels, but conv gives {conv.out_channels}")
+        if conv.padding_mode not in ("zeros", "reflect", "replicate"):
+            raise ValueError(f"padding_mode={conv.padding_mode!r} is not among zeros, reflect, replicate")
+        padding = conv.padding if isinstance(conv.padding, str) else conv.padding[0]
+        fused = cls(conv.in_channels, conv.out_channels, norm.num_groups, conv.kernel_size[0], conv.stride[0],
+                    {"valid": 0}.get(padding, padding), conv.dilation[0], norm.eps, norm.affine, groups=conv.groups,
+                    bias=conv.bias is not None, padding_mode=conv.padding_mode, activation=activation, device="meta")
+        fused.weight, fused.bias, fused.gamma, fused.beta = conv.weight, conv.bias, norm.weight, norm.bias
+        return fused.train(conv.training)
+
+    def forward(self, x: Tensor, *, film: Optional[tuple[Tensor, Tensor]] = None, residual: Optional[Tensor] = None,
+                slope: Optional[Tensor] = None, lengths: Optional[Tensor] = None) -> Tensor:
+        line = self._lines[functional.precision_for(x, self.precision), film is not None, residual is not None]
+        kept = 0 if self.training else kept_under(self._kept)
+        if film is None and residual is None and slope is None and lengths is None:
+            return functional.apply_plain(line, x, self.weight, self.bias, self.gamma, self.beta, kept)
+        scale, shift = film if film is not None else (None, None)
+        return functional.apply(line, Operands(x, self.weight, self.bias, self.gamma, self.beta, lengths, None, slope, scale,
+                                               shift, residual), kept)
+
+    def repack(self) -> None:
+        """Forgets the packed weight: after changes that PyTorch does not count, those through `weight.data`."""
+        self._kept.forget()
+
+    def train(self, mode: bool = True) -> "Conv1dGroupNorm":
+        if mode:
+            self.repack()
+        return super().train(mode)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        # nn.Sequential(conv, norm) calls them 0.weight, 0.bias, 1.weight, 1.bias.
+        if f"{prefix}0.weight" in state_dict and f"{prefix}weight" not in state_dict:
+            for theirs, ours in (("0.weight", "weight"), ("0.bias", "bias"), ("1.weight", "gamma"), ("1.bias", "beta")):
+                if prefix + theirs in state_dict:
+                    state_dict[prefix + ours] = state_dict.pop(prefix + theirs)
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+    def extra_repr(self) -> str:
+        text = (f"{self.in_channels}, {self.out_channels}, num_groups={self.num_groups}, kernel_size={self.kernel_size}, "
+                f"stride={self.stride}, padding={self.padding!r}, dilation={self.dilation}, eps={self.eps}, "
+                f"affine={self.affine}")
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        if self.bias is not None:
+            text += ", bias=True"
+        if self.padding_mode != "zeros":
+            text += f", padding_mode={self.padding_mode!r}"
+        return text if self.activation is None else f"{text}, activation={self.activation!r}"

@@ -1,0 +1,63 @@
+// torch.ops.convnorm on GPUs, in PyTorch's current stream.
+#include <cuda_runtime_api.h>
+
+#include <stdexcept>
+
+#include "bindings/torch/operator.hpp"
+#include "bindings/torch/register.hpp"
+
+namespace convnorm_torch {
+
+namespace {
+
+cudaStream_t stream_of(const convnorm_launch& launch) { return static_cast<cudaStream_t>(launch.stream); }
+
+bool capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+}
+
+convnorm_launch current_stream(int32_t device_index) {
+  void* stream = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device_index, &stream));
+  return {.parallel_for = nullptr, .parallel_context = nullptr, .stream = stream};
+}
+
+void wait(const convnorm_launch& launch) {
+  if (const cudaError_t error = cudaStreamSynchronize(stream_of(launch)); error != cudaSuccess) {
+    throw std::runtime_error(std::string("convnorm: packing the weight failed: ") + cudaGetErrorString(error));
+  }
+}
+
+bool order(void* earlier, void* later) {
+  const auto before = static_cast<cudaStream_t>(earlier), after = static_cast<cudaStream_t>(later);
+  if (before == after) return true;
+  cudaEvent_t event = nullptr;
+  if (capturing(before) || capturing(after) ||
+      cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) {
+    return false;
+  }
+  const bool ordered =
+      cudaEventRecord(event, before) == cudaSuccess && cudaStreamWaitEvent(after, event, 0) == cudaSuccess;
+  cudaEventDestroy(event);
+  return ordered;
+}
+
+constexpr Backend kCuda = {
+    .device = CONVNORM_CUDA,
+    .name = "CUDA",
+    .threads = [] { return int32_t{0}; },
+    .launch = current_stream,
+    .capturing = [](const convnorm_launch& launch) { return capturing(stream_of(launch)); },
+    .wait = wait,
+    .order = order,
+};
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(convnorm, CUDA, library) {
+  library.impl("conv1d_group_norm", TORCH_BOX(&run<kCuda>));
+  library.impl("path", TORCH_BOX(&path<kCuda>));
+}
+
+}  // namespace convnorm_torch

@@ -1,0 +1,291 @@
+#include "bindings/torch/operator.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "bindings/torch/plans.hpp"
+#include "bindings/torch/weights.hpp"
+
+namespace convnorm_torch {
+
+namespace {
+
+using torch::headeronly::ScalarType;
+
+[[noreturn]] void refuse(const std::string& sentence) { throw std::runtime_error("convnorm: " + sentence); }
+
+std::string name_of(ScalarType type) {
+  switch (type) {
+    case ScalarType::Float:
+      return "float32";
+    case ScalarType::Half:
+      return "float16";
+    case ScalarType::BFloat16:
+      return "bfloat16";
+    case ScalarType::Double:
+      return "float64";
+    default:
+      return torch::headeronly::toString(type);
+  }
+}
+
+std::string shape_of(const Tensor& tensor) {
+  std::string text;
+  for (const int64_t size : tensor.sizes()) text += (text.empty() ? "(" : ", ") + std::to_string(size);
+  return text.empty() ? "()" : text + ")";
+}
+
+std::string device_of(const Tensor& tensor) {
+  if (tensor.is_cpu()) return "cpu";
+  return (tensor.is_cuda() ? "cuda:" : "device ") + std::to_string(tensor.get_device_index());
+}
+
+convnorm_dtype io_dtype(const Tensor& x) {
+  switch (x.scalar_type()) {
+    case ScalarType::Float:
+      return CONVNORM_F32;
+    case ScalarType::Half:
+      return CONVNORM_F16;
+    case ScalarType::BFloat16:
+      return CONVNORM_BF16;
+    default:
+      refuse("x has dtype " + name_of(x.scalar_type()) +
+             ", but the operator computes float32, float16 and bfloat16; convert x, or call "
+             "convnorm.functional.conv1d_group_norm, which composes float64 of PyTorch's operators");
+  }
+}
+
+void check_device(const char* name, const Tensor& tensor, const Tensor& x) {
+  if (tensor.is_cpu() != x.is_cpu() || tensor.get_device_index() != x.get_device_index()) {
+    refuse(std::string(name) + " is on " + device_of(tensor) + ", but x is on " + device_of(x) +
+           "; move them to one device");
+  }
+}
+
+void check_shape(const char* name, const Tensor& tensor, std::initializer_list<int64_t> wanted) {
+  const auto sizes = tensor.sizes();
+  if (std::equal(sizes.begin(), sizes.end(), wanted.begin(), wanted.end())) return;
+  std::string text;
+  for (const int64_t size : wanted) text += (text.empty() ? "(" : ", ") + std::to_string(size);
+  refuse(std::string(name) + " has the shape " + shape_of(tensor) + ", but the problem needs " + text + ")");
+}
+
+void check_rank_3(const char* name, const Tensor& tensor, const char* axes) {
+  if (tensor.dim() != 3) {
+    refuse(std::string(name) + " has the shape " + shape_of(tensor) + ", but " + name + " must have three axes, " +
+           axes);
+  }
+}
+
+Tensor dense(const Tensor& tensor) { return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor); }
+
+bool channels_last(const std::string& attributes) { return attributes.find("layout=nlc") != std::string::npos; }
+
+PlanCache& plan_cache() {
+  static PlanCache& cache = *new PlanCache;
+  return cache;
+}
+
+std::shared_ptr<const Plan> plan_for(const Backend& backend, const Inputs& in) {
+  check_rank_3("x", in.x, channels_last(in.attributes) ? "(N, L, C_in)" : "(N, C_in, L)");
+  check_rank_3("weight", in.weight, "(C_out, C_in/groups, K)");
+  if (in.x.is_cpu() != (backend.device == CONVNORM_CPU)) {
+    refuse("x is on " + device_of(in.x) + ", but another tensor is on a device of the kind " + backend.name +
+           "; move them to one device");
+  }
+  if (in.gamma.has_value() != in.beta.has_value()) {
+    refuse(std::string(in.gamma ? "gamma is given without beta" : "beta is given without gamma") +
+           "; give both or none");
+  }
+  const bool nlc = channels_last(in.attributes);
+  auto plan = plan_cache().find_or_create({.attributes = in.attributes,
+                                           .n = in.x.size(0),
+                                           .c = in.x.size(nlc ? 2 : 1),
+                                           .l = in.x.size(nlc ? 1 : 2),
+                                           .o = in.weight.size(0),
+                                           .k = in.weight.size(2),
+                                           .dtype = io_dtype(in.x),
+                                           .bias = in.bias.has_value(),
+                                           .affine = in.gamma.has_value(),
+                                           .lengths = in.lengths.has_value(),
+                                           .device = backend.device,
+                                           .device_index = in.x.get_device_index(),
+                                           .threads = backend.threads()});
+  check_device("weight", in.weight, in.x);
+  const ScalarType type = in.weight.scalar_type();
+  if (type != in.x.scalar_type() && type != ScalarType::Float) {
+    refuse("weight has dtype " + name_of(type) + ", but x has " + name_of(in.x.scalar_type()) +
+           "; give weight that dtype, or float32, which is rounded when the weight is packed");
+  }
+  check_shape("weight", in.weight, {plan->problem.o, plan->problem.c / plan->problem.conv_groups, plan->problem.k});
+  return plan;
+}
+
+std::array<int64_t, 3> y_shape(const Plan& plan) {
+  const convnorm_problem& p = plan.problem;
+  return p.layout == CONVNORM_NLC ? std::array{p.n, plan.l_out, plan.c_y} : std::array{p.n, plan.c_y, plan.l_out};
+}
+
+// The tensors of one call as the library wants them: dense, parameters of one dtype. Holds copies where it had to make
+// some.
+class Arguments {
+ public:
+  Arguments(const Plan& plan, const Inputs& in) : plan_(plan), x_(in.x) {
+    const convnorm_problem& p = plan.problem;
+    const OptionalTensor* parameters[] = {&in.bias,       &in.gamma,      &in.beta,      &in.pre_slope,
+                                          &in.post_slope, &in.film_scale, &in.film_shift};
+    const bool as_x = std::ranges::all_of(
+        parameters, [&](const OptionalTensor* each) { return !*each || (*each)->scalar_type() == in.x.scalar_type(); });
+    parameter_type_ = as_x ? in.x.scalar_type() : ScalarType::Float;
+    tensors.param_dtype = as_x ? p.dtype : CONVNORM_F32;
+
+    tensors.x = keep(dense(in.x));
+    tensors.bias = parameter("bias", in.bias, {p.o});
+    tensors.gamma = parameter("gamma", in.gamma, {p.o});
+    tensors.beta = parameter("beta", in.beta, {p.o});
+    tensors.pre_slope = slope("pre_slope", in.pre_slope, p.o, tensors.pre_slope_per_channel);
+    const int64_t prelu_channels = channels_at(CONVNORM_PRELU);
+    tensors.post_slope = slope("post_slope", in.post_slope, prelu_channels, tensors.post_slope_per_channel);
+    tensors.film_scale = parameter("film_scale", in.film_scale, {p.n, channels_at(CONVNORM_FILM)});
+    tensors.film_shift = parameter("film_shift", in.film_shift, {p.n, channels_at(CONVNORM_FILM)});
+    if (in.residual) {
+      typed("residual", *in.residual, in.x.scalar_type());
+      const auto [n, second, third] = y_shape(plan);
+      check_shape("residual", *in.residual, {n, second, third});
+      tensors.residual = keep(dense(*in.residual));
+    }
+    if (in.lengths) {
+      typed("lengths", *in.lengths, ScalarType::Long);
+      check_shape("lengths", *in.lengths, {p.n});
+      tensors.lengths = static_cast<const int64_t*>(keep(dense(*in.lengths)));
+    }
+  }
+
+  convnorm_tensors tensors{};
+
+ private:
+  // Channels where `op` stands in the list of post operations: a glu before it has halved them.
+  int64_t channels_at(convnorm_op op) const {
+    const convnorm_problem& p = plan_.problem;
+    int64_t channels = p.o;
+    for (int i = 0; i < p.post_count && p.post[i].op != op; ++i) {
+      if (p.post[i].op == CONVNORM_GLU) channels /= 2;
+    }
+    return channels;
+  }
+
+  const void* keep(Tensor tensor) {
+    const void* data = tensor.const_data_ptr();
+    kept_[count_++] = std::move(tensor);
+    return data;
+  }
+
+  void typed(const char* name, const Tensor& tensor, ScalarType wanted) const {
+    check_device(name, tensor, x_);
+    if (tensor.scalar_type() != wanted) {
+      refuse(std::string(name) + " has dtype " + name_of(tensor.scalar_type()) + ", but it must have " +
+             name_of(wanted));
+    }
+  }
+
+  const void* parameter(const char* name, const OptionalTensor& given, std::initializer_list<int64_t> wanted) {
+    if (!given) return nullptr;
+    check_device(name, *given, x_);
+    check_shape(name, *given, wanted);
+    const ScalarType type = given->scalar_type();
+    if (type != ScalarType::Float && type != x_.scalar_type()) {
+      refuse(std::string(name) + " has dtype " + name_of(type) + ", but x has " + name_of(x_.scalar_type()) +
+             "; parameters have that dtype or float32");
+    }
+    return keep(dense(type == parameter_type_ ? *given : torch::stable::to(*given, parameter_type_)));
+  }
+
+  const void* slope(const char* name, const OptionalTensor& given, int64_t channels, int32_t& per_channel) {
+    if (!given) return nullptr;
+    per_channel = given->numel() != 1 || channels == 1;
+    return parameter(name, given, {per_channel ? channels : 1});
+  }
+
+  const Plan& plan_;
+  const Tensor& x_;
+  ScalarType parameter_type_ = ScalarType::Float;
+  std::array<OptionalTensor, 10> kept_;
+  size_t count_ = 0;
+};
+
+Tensor new_y(const Plan& plan, const Tensor& x) {
+  const std::array<int64_t, 3> sizes = y_shape(plan);
+  const std::array<int64_t, 3> strides = {sizes[1] * sizes[2], sizes[2], 1};
+  int32_t dtype = 0;
+  int32_t device_type = 0;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(x.get(), &dtype));
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(x.get(), &device_type));
+  AtenTensorHandle handle = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(3, sizes.data(), strides.data(), dtype, device_type, x.get_device_index(), &handle));
+  return Tensor(handle);
+}
+
+// Scratch of one call. On CPUs a thread keeps its own up to a size that any cache holds; a GPU's comes from PyTorch's
+// allocator, which hands it on in the order of the stream.
+class Workspace {
+ public:
+  Workspace(const Plan& plan, const Tensor& x) {
+    if (plan.workspace_bytes == 0) return;
+    if (x.is_cpu() && plan.workspace_bytes <= kKept) {
+      static thread_local std::unique_ptr<char[]> kept;
+      static thread_local size_t bytes = 0;
+      if (bytes < plan.workspace_bytes) {
+        kept = std::make_unique_for_overwrite<char[]>(plan.workspace_bytes);
+        bytes = plan.workspace_bytes;
+      }
+      data_ = kept.get();
+    } else {
+      tensor_ = new_bytes(x, plan.workspace_bytes);
+      data_ = tensor_->mutable_data_ptr();
+    }
+  }
+
+  void* data() const { return data_; }
+
+ private:
+  static constexpr size_t kKept = 4u << 20;
+  OptionalTensor tensor_;
+  void* data_ = nullptr;
+};
+
+// Plans are made for the current device, and PyTorch's stream belongs to x's.
+std::optional<torch::stable::accelerator::DeviceGuard> on_device_of(const Tensor& x) {
+  std::optional<torch::stable::accelerator::DeviceGuard> guard;
+  if (x.is_cuda()) guard.emplace(x.get_device_index());
+  return guard;
+}
+
+}  // namespace
+
+Tensor conv1d_group_norm(const Backend& backend, Inputs in) {
+  const auto guard = on_device_of(in.x);
+  const std::shared_ptr<const Plan> plan = plan_for(backend, in);
+  Arguments arguments(*plan, in);
+  Tensor y = new_y(*plan, in.x);
+  if (y.numel() == 0) return y;
+  const convnorm_launch launch = backend.launch(in.x.get_device_index());
+  const Tensor packed = weight_cache().packed(backend, launch, in.weight_id, plan, in.weight);
+  const Workspace workspace(*plan, in.x);
+  arguments.tensors.packed_weight = packed.const_data_ptr();
+  arguments.tensors.y = y.mutable_data_ptr();
+  expect_ok(convnorm_execute(plan->handle, &arguments.tensors, workspace.data(), plan->workspace_bytes, &launch));
+  return y;
+}
+
+std::string chosen_path(const Backend& backend, Inputs in) {
+  const auto guard = on_device_of(in.x);
+  const std::shared_ptr<const Plan> plan = plan_for(backend, in);
+  return std::string(convnorm_plan_path(plan->handle)) + " on " + convnorm_plan_target(plan->handle);
+}
+
+}  // namespace convnorm_torch

@@ -1,0 +1,53 @@
+// The operator as PyTorch calls it, over convnorm.h. Knows no device: a Backend says what differs between them.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "convnorm/convnorm.h"
+
+namespace convnorm_torch {
+
+using torch::stable::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+// The arguments of torch.ops.convnorm.conv1d_group_norm, in its order; their shapes stand at its definition in cpu.cpp.
+struct Inputs {
+  Tensor x;
+  Tensor weight;
+  OptionalTensor bias;
+  OptionalTensor gamma;
+  OptionalTensor beta;
+  std::string attributes;
+  int64_t weight_id;
+  OptionalTensor lengths;
+  OptionalTensor pre_slope;
+  OptionalTensor post_slope;
+  OptionalTensor film_scale;
+  OptionalTensor film_shift;
+  OptionalTensor residual;
+};
+
+struct Backend {
+  convnorm_device device;
+  const char* name;
+  int32_t (*threads)();                             // most workers of one call, part of its plan
+  convnorm_launch (*launch)(int32_t device_index);  // PyTorch's pool, or its current stream
+  bool (*capturing)(const convnorm_launch&);        // whether calls are being recorded into a graph
+  void (*wait)(const convnorm_launch&);             // until what was put into the stream is done
+  // Lets what one stream gets from here on start after all that another got so far; false where that cannot be.
+  bool (*order)(void* earlier, void* later);
+};
+
+// Throws std::runtime_error with one sentence that names the argument at fault.
+__attribute__((visibility("default"))) Tensor conv1d_group_norm(const Backend& backend, Inputs inputs);
+
+// Path and instruction set of the plan for these inputs, as "path on target".
+__attribute__((visibility("default"))) std::string chosen_path(const Backend& backend, Inputs inputs);
+
+}  // namespace convnorm_torch

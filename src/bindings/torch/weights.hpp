@@ -1,0 +1,51 @@
+// Packed weights of modules that keep theirs. A module names its weight by an id of its own; the packed form is used
+// again until the tensor is another one or was written to, which its version tells.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "bindings/torch/operator.hpp"
+#include "bindings/torch/plans.hpp"
+
+namespace convnorm_torch {
+
+// Uninitialised bytes on the device of `like`.
+Tensor new_bytes(const Tensor& like, size_t bytes);
+
+class WeightCache {
+ public:
+  // The weight (C_out, C_in/conv_groups, K) packed for `plan`. With id 0, or for a weight whose changes PyTorch does
+  // not count, it is packed for this call alone. While a graph is captured a packed form that is up to date is used as
+  // it is, and another one becomes part of the graph.
+  Tensor packed(const Backend& backend, const convnorm_launch& launch, int64_t id,
+                const std::shared_ptr<const Plan>& plan, const Tensor& weight);
+
+  // Forgets all of one id.
+  void release(int64_t id);
+
+ private:
+  struct Entry {
+    std::shared_ptr<const Plan> plan;
+    Tensor weight;  // holds its memory, so that no other tensor can take its address while this entry lives
+    int64_t version;
+    Tensor packed;
+    const Backend* backend;
+    void* home;                // the stream in whose order the memory of `packed` is handed on
+    std::vector<void*> users;  // streams that may still be reading it
+  };
+
+  // Gives up the memory once all users have read it.
+  void retire(Entry entry);
+
+  std::mutex mutex_;
+  std::unordered_map<int64_t, std::vector<Entry>> entries_;  // by id, oldest first
+  std::vector<Entry> kept_for_good_;                         // of whose users no order could be had
+};
+
+WeightCache& weight_cache();
+
+}  // namespace convnorm_torch

@@ -1,0 +1,65 @@
+"""torch.compile(..., backend="convnorm")."""
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from convnorm.backend import convnorm
+from support import expect_close, w_fill, x_fill
+from test_fuse import NETWORKS, Film, block, calls  # noqa: F401  (a fixture)
+
+EAGER = {"then": "aot_eager"}
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.manual_seed(5)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_same_results_and_gradients(name, calls):
+    build, inputs, count = NETWORKS[name]
+    model = build().eval()
+    x = inputs[0].clone().requires_grad_()
+    wanted = model(x, *inputs[1:])
+    gradients = torch.autograd.grad(wanted.square().sum(), [x, *model.parameters()])
+    compiled = torch.compile(model, backend=convnorm, options=EAGER, fullgraph=True)
+    y = compiled(x, *inputs[1:])
+    assert len(calls) >= count  # while it was compiled
+    expect_close(y, wanted)
+    for actual, expected in zip(torch.autograd.grad(y.square().sum(), [x, *model.parameters()]), gradients):
+        expect_close(actual / expected.abs().max().clamp(min=1), expected / expected.abs().max().clamp(min=1), 5e-5)
+
+
+def test_functional_calls_and_dynamic_shapes(calls):
+    weight = w_fill(8, 6, 3)
+
+    def run(x, s):
+        y = F.leaky_relu(F.group_norm(F.conv1d(F.pad(x, (2, 0)), weight), 2), 0.2)
+        return (y * s + s).tanh()
+
+    compiled = torch.compile(run, backend=convnorm, options=EAGER, fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        for n, length in ((2, 20), (3, 31), (5, 6)):
+            x, s = x_fill(n, 6, length), torch.randn(n, 8, 1)
+            expect_close(compiled(x, s), run(x, s))
+    assert "p=2:0" in calls[0] and "leaky_relu(0.2)+film+tanh" in calls[0]
+
+
+def test_weights_that_change_and_other_models():
+    models = [nn.Sequential(*block()).eval() for _ in range(2)]
+    with torch.no_grad():
+        for _ in range(2):
+            for model in models:
+                compiled = torch.compile(model, backend=convnorm, options=EAGER)
+                expect_close(compiled(x_fill(2, 6, 20)), model(x_fill(2, 6, 20)))
+                model[0].weight.mul_(-1)
+                expect_close(compiled(x_fill(2, 6, 20)), model(x_fill(2, 6, 20)))
+
+
+def test_by_name_with_inductor():
+    model = Film().eval()
+    inputs = (x_fill(2, 6, 20), torch.randn(2, 5))
+    with torch.no_grad():
+        expect_close(torch.compile(model, backend="convnorm")(*inputs), model(*inputs))

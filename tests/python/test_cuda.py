@@ -1,0 +1,184 @@
+"""The operator on GPUs: numbers, streams, graphs, devices."""
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import convnorm
+from convnorm import reference
+from convnorm._attributes import parse
+from convnorm.nn import Conv1dGroupNorm
+from convnorm.reference import Operands
+from support import S1_LINE, call, expect_close, expected, s1, x_fill
+from test_autograd import leaves
+from test_operator import LINES, TOLERANCE
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+def on_gpu(operands, device="cuda"):
+    return Operands(*(None if each is None else each.to(device) for each in operands))
+
+
+@pytest.mark.parametrize("line, operands", LINES, ids=[line for line, _ in LINES])
+def test_equals_the_composition(line, operands):
+    expect_close(call(line + ",precision=highest", on_gpu(operands)), expected(line, operands), 5e-5)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_dtypes(dtype):
+    y = call(S1_LINE + ",post=silu", on_gpu(s1(dtype)))
+    assert y.dtype == dtype
+    expect_close(y, expected(S1_LINE + ",post=silu", s1(dtype)), max(1e-4, TOLERANCE[dtype]))
+
+
+@pytest.mark.parametrize("line, operands", LINES[:4], ids=[line for line, _ in LINES[:4]])
+def test_gradients(line, operands):
+    ours, exact = leaves(on_gpu(operands)), leaves(on_gpu(Operands(*(
+        None if each is None else each.double() for each in operands))))
+    y = call(line + ",precision=highest", ours)
+    grad = torch.randn_like(y)
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        found = torch.autograd.grad(y, [each for each in ours if each is not None], grad)
+    wanted = torch.autograd.grad(reference.conv1d_group_norm(parse(line), exact), [each for each in exact if each is not None],
+                                 grad.double())
+    for actual, wants in zip(found, wanted):
+        scale = wants.abs().max().clamp(min=1)
+        expect_close(actual / scale, wants / scale, 1e-4)
+
+
+def test_b068_side_stream():
+    given, wanted = on_gpu(s1()), expected(S1_LINE, s1())
+    stream = torch.cuda.Stream()
+    x = torch.empty_like(given.x)
+    for _ in range(50):
+        with torch.cuda.stream(stream):
+            x.fill_(float("nan"))
+            torch.cuda._sleep(2_000_000)
+            x.copy_(given.x)
+            y = call(S1_LINE, given._replace(x=x))
+        torch.cuda.current_stream().wait_stream(stream)
+        expect_close(y, wanted, 1e-4)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_b070_graph(mode):
+    module = Conv1dGroupNorm(6, 8, 4, bias=True, activation="mish").cuda().train(mode == "train")
+    x = x_fill(2, 6, 20).cuda()
+    with torch.no_grad():
+        module(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = module(x)
+        for step in range(3):
+            x.copy_(torch.randn(2, 6, 20))
+            graph.replay()
+            assert torch.equal(y, module(x))
+        # The graph reads a changed weight: in train mode by itself, in eval mode after the next call.
+        module.weight.mul_(-2)
+        wanted = module(x).clone()
+        graph.replay()
+        assert torch.equal(y, wanted)
+
+
+def test_b070_graph_of_forward_and_backward():
+    given = leaves(on_gpu(s1()))
+    wants = [each for each in given if each is not None]
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            torch.autograd.grad(call(S1_LINE, given).square().sum(), wants)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = torch.autograd.grad(call(S1_LINE, given).square().sum(), wants)
+    with torch.no_grad():
+        given.x.copy_(torch.randn(2, 6, 20))
+    graph.replay()
+    for actual, wanted in zip(found, torch.autograd.grad(call(S1_LINE, given).square().sum(), wants)):
+        expect_close(actual, wanted, 1e-4)
+
+
+def test_b072_devices_are_named():
+    for name in ("x", "weight", "bias", "gamma", "beta"):
+        given = on_gpu(s1())
+        with pytest.raises(RuntimeError, match="cpu.*cuda|cuda.*cpu|CUDA"):
+            call(S1_LINE, given._replace(**{name: getattr(given, name).cpu()}))
+
+
+def test_b074_threads_of_mixed_shapes():
+    cases = [(x_fill(1, 4, 63), 4), (x_fill(1, 512, 256), 512), (x_fill(3, 32, 100), 32)]
+    modules = [Conv1dGroupNorm(channels, 8, 4).cuda().eval() for _, channels in cases]
+    inputs = [x.cuda() for x, _ in cases]
+    faults = []
+    with torch.no_grad():
+        wanted = [module(x) for module, x in zip(modules, inputs)]
+    torch.cuda.synchronize()
+
+    def work(start):
+        with torch.cuda.stream(torch.cuda.Stream()), torch.no_grad():
+            for i in range(start, start + 150):
+                y = modules[i % 3](inputs[i % 3])
+                if i % 10 == 0 and not torch.equal(y, wanted[i % 3]):
+                    faults.append(i)
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
+def test_b067_other_devices():
+    wanted = call(S1_LINE, on_gpu(s1(), "cuda:0"))
+    for _ in range(3):
+        for device in ("cuda:1", "cuda:0"):
+            y = call(S1_LINE, on_gpu(s1(), device))
+            assert y.device == torch.device(device) and torch.equal(y.cpu(), wanted.cpu())
+            assert torch.cuda.current_device() == 0
+
+
+def test_weights_move_between_streams_and_go():
+    x = x_fill(2, 6, 20).cuda()
+    with torch.no_grad():
+        for _ in range(20):
+            module = Conv1dGroupNorm(6, 8, 4).cuda().eval()
+            plain = nn.functional.group_norm(nn.functional.conv1d(x.double(), module.weight.double(), padding=1), 4)
+            expect_close(module(x), plain, 1e-4)
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                y = module(x)
+            del module
+            torch.cuda.current_stream().wait_stream(stream)
+            expect_close(y, plain, 1e-4)
+
+
+def test_reduce_overhead():
+    module = Conv1dGroupNorm(16, 16, 4, activation="mish").cuda().eval()
+    compiled = torch.compile(module, mode="reduce-overhead", fullgraph=True)
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(2, 16, 20, device="cuda")
+            expect_close(compiled(x), module(x))
+
+
+def test_precision_follows_the_switches():
+    x = torch.zeros(1, 4, 4, device="cuda")
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        assert convnorm.functional.precision_for(x, None) == "highest"
+    with torch.backends.cudnn.flags(allow_tf32=True):
+        assert convnorm.functional.precision_for(x, None) == "high"
+    assert convnorm.functional.precision_for(x.half(), None) == "high"
+
+
+def test_autocast():
+    given = on_gpu(s1())
+    with torch.autocast("cuda", torch.float16):
+        y = convnorm.functional.conv1d_group_norm(given.x, given.weight, given.bias, num_groups=4, gamma=given.gamma,
+                                                  beta=given.beta, padding=1)
+    assert y.dtype == torch.float16
+    expect_close(y, expected(S1_LINE, s1()), 5e-3)

@@ -1,0 +1,291 @@
+"""convnorm.fuse on networks of the shapes that are met."""
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import convnorm
+from convnorm import _patterns
+from support import expect_close, x_fill
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(5)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often the operator ran."""
+    counted = []
+    apply = convnorm.functional.apply
+    monkeypatch.setattr(convnorm.functional, "apply", lambda *arguments: counted.append(arguments[0]) or apply(*arguments))
+    return counted
+
+
+def block(in_channels=6, out_channels=8, groups=4, act=nn.Mish, **conv):
+    norm = nn.GroupNorm(groups, out_channels)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    return [nn.Conv1d(in_channels, out_channels, 3, padding=1, **conv), norm, *([act()] if act else [])]
+
+
+class Functional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = block(act=None)
+
+    def forward(self, x):
+        return F.silu(self.norm(self.conv(x)))
+
+
+class Film(nn.Module):
+    """A residual block of a diffusion policy."""
+
+    def __init__(self, in_channels=6, out_channels=8):
+        super().__init__()
+        self.first = nn.Sequential(*block(in_channels, out_channels))
+        self.second = nn.Sequential(*block(out_channels, out_channels))
+        self.condition = nn.Sequential(nn.Mish(), nn.Linear(5, 2 * out_channels), nn.Unflatten(-1, (-1, 1)))
+        self.skip = nn.Conv1d(in_channels, out_channels, 1) if in_channels != out_channels else nn.Identity()
+
+    def forward(self, x, cond):
+        scale, shift = self.condition(cond).chunk(2, 1)
+        return self.second(scale * self.first(x) + shift) + self.skip(x)
+
+
+class FourAxes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.act = block()
+
+    @staticmethod
+    def turn(t):
+        if len(t.shape) == 3:
+            return t[:, :, None, :]
+        if len(t.shape) == 4:
+            return t[:, :, 0, :]
+        raise ValueError(len(t.shape))
+
+    def forward(self, x):
+        return self.act(self.turn(self.norm(self.turn(self.conv(x)))))
+
+
+class Standardised(nn.Conv1d):
+    def forward(self, x):
+        weight = self.weight - self.weight.mean((1, 2), keepdim=True)
+        weight = weight / (weight.var((1, 2), unbiased=False, keepdim=True) + 1e-5).sqrt()
+        return F.conv1d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class OtherReader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = block(act=None)
+
+    def forward(self, x):
+        z = self.conv(x)
+        return self.norm(z) + z.mean()
+
+
+class Optional_(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = block(act=None)
+
+    def forward(self, x, mask=None, scale: float = 1.0):
+        y = self.norm(self.conv(x)).relu() * scale
+        if mask is not None:
+            y = y * mask
+        return y
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = block(act=None)
+
+    def forward(self, x):
+        return self.norm(self.conv(x)) if x.sum() > 0 else x
+
+
+class Old(nn.Module):
+    """conv -> relu -> norm, and a broadcast addition."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = block(act=None)
+        self.prelu = nn.PReLU(8)
+
+    def forward(self, x, t):
+        return self.norm(self.prelu(self.conv(x))) + t[:, :, None]
+
+
+def weight_normed(parametrized):
+    conv, norm, act = block()
+    wrap = nn.utils.parametrizations.weight_norm if parametrized else nn.utils.weight_norm
+    return nn.Sequential(wrap(conv), norm, act)
+
+
+X = (x_fill(2, 6, 20),)
+NETWORKS = {
+    "sequential": (lambda: nn.Sequential(*block(), nn.Conv1d(8, 3, 1)), X, 1),
+    "two in a chain": (lambda: nn.Sequential(*block(), *block(8, 8, act=nn.ReLU)), X, 2),
+    "nested": (lambda: nn.Sequential(nn.Sequential(*block()), nn.Sequential(*block(8, 8, act=nn.GELU))), X, 2),
+    "functional": (Functional, X, 1),
+    "film and residual": (Film, (*X, torch.randn(2, 5)), 2),
+    "residual of the input": (lambda: Film(8, 8), (x_fill(2, 8, 20), torch.randn(2, 5)), 2),
+    "four axes": (FourAxes, X, 1),
+    "standardised": (lambda: nn.Sequential(Standardised(6, 8, 3, padding=1), *block()[1:]), X, 1),
+    "weight norm by hook": (lambda: weight_normed(False), X, 1),
+    "weight norm by parametrization": (lambda: weight_normed(True), X, 1),
+    "prelu before the norm": (Old, (*X, torch.randn(2, 8)), 1),
+    "optional arguments": (Optional_, X, 1),
+    "dropout": (lambda: nn.Sequential(block()[0], nn.Dropout(0.5), *block()[1:]), X, 1),
+    "glu": (lambda: nn.Sequential(*block(act=None), nn.GLU(1)), X, 1),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_same_results_gradients_and_names(name, calls):
+    build, inputs, count = NETWORKS[name]
+    model = build().eval()
+    names = list(model.state_dict())
+    x = inputs[0].clone().requires_grad_()
+    wanted = model(x, *inputs[1:])
+    gradients = torch.autograd.grad(wanted.square().sum(), [x, *model.parameters()])
+    report = convnorm.fuse(model, inputs)
+    assert report.model is model and len(report.fused) == count, str(report)
+    calls.clear()
+    y = model(x, *inputs[1:])
+    assert len(calls) == count
+    expect_close(y, wanted)
+    for actual, expected in zip(torch.autograd.grad(y.square().sum(), [x, *model.parameters()]), gradients):
+        expect_close(actual / expected.abs().max().clamp(min=1), expected / expected.abs().max().clamp(min=1), 5e-5)
+    assert list(model.state_dict()) == names
+    with torch.no_grad():
+        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)) if "parametrization" not in name else model):
+            calls.clear()
+            expect_close(other(*inputs), wanted)
+            assert len(calls) == count
+    calls.clear()
+    assert convnorm.unfuse(model) is model
+    expect_close(model(*inputs), wanted)
+    assert not calls and not any(isinstance(each, convnorm._fuse._Fused) for each in model.modules())
+
+
+def test_the_whole_chain_is_taken(calls):
+    model = Film().eval()
+    convnorm.fuse(model)
+    model(*X, torch.randn(2, 5))
+    assert [line.split("post=")[1] for line in calls] == ["mish+film", "mish+add"]
+
+
+@pytest.mark.parametrize("build, reason", [
+    (OtherReader, "used elsewhere"), (Branches, "could not be traced"),
+    (lambda: nn.Sequential(nn.GroupNorm(2, 6), nn.Conv1d(6, 8, 3)), "no Conv1d"),
+    (lambda: nn.Sequential(nn.Conv2d(6, 8, 1), nn.GroupNorm(2, 8)), "no Conv1d"),
+    (lambda: nn.Sequential(nn.Conv1d(6, 8, 3, padding=1, padding_mode="circular"), nn.GroupNorm(2, 8)), "circular"),
+])
+def test_left_alone_and_why(build, reason, calls):
+    model = build()
+    report = convnorm.fuse(model)
+    assert not report.fused and reason in report.left_alone[0].text
+    assert type(model) is type(build()) and reason in str(report)
+
+
+def test_train_mode_takes_what_it_can(calls):
+    model = nn.Sequential(block()[0], nn.Dropout(0.5), *block()[1:], *block(8, 8))
+    convnorm.fuse(model.eval())
+    model.train()
+    torch.manual_seed(1)
+    y = model(*X)
+    assert len(calls) == 1  # the dropout keeps the other one apart
+    torch.manual_seed(1)
+    expect_close(y, convnorm.unfuse(model)(*X))
+
+
+def test_arguments_choose_the_forward_pass(calls):
+    model = Optional_().eval()
+    plain = copy.deepcopy(model)
+    convnorm.fuse(model)
+    mask = (torch.arange(20) < 10).float()
+    for arguments, named in (((), {}), ((mask,), {}), ((), {"mask": mask}), ((None, 2.0), {}), ((), {"scale": 0.5})):
+        expect_close(model(*X, *arguments, **named), plain(*X, *arguments, **named))
+    assert len(calls) == 5
+    with pytest.raises(TypeError, match="x"):
+        model()
+
+
+def test_hooks_are_called(calls):
+    model = nn.Sequential(*block()).eval()
+    convnorm.fuse(model)
+    seen = []
+    model[1].register_forward_hook(lambda module, inputs, y: seen.append(y.shape))
+    model(*X)
+    assert seen == [(2, 8, 20)] and not calls
+    whole = []
+    model.register_forward_hook(lambda module, inputs, y: whole.append(y.shape))
+    model(*X)
+    assert len(whole) == 1
+
+
+def test_shared_modules(calls):
+    conv, norm, act = block(6, 6, 2)
+
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.act = conv, norm, act
+
+        def forward(self, x):
+            x = self.act(self.norm(self.conv(x)))
+            return self.act(self.norm(self.conv(x)))
+
+    model = Twice().eval()
+    wanted = model(*X)
+    convnorm.fuse(model)
+    expect_close(model(*X), wanted)
+    assert len(calls) == 2
+
+
+def test_weights_that_change_are_seen():
+    model = nn.Sequential(*block()).eval()
+    convnorm.fuse(model)
+    with torch.no_grad():
+        model(*X)
+        model[0].weight.mul_(-1)
+        y = model(*X)
+        expect_close(y, convnorm.unfuse(model)(*X))
+
+
+def test_changed_results_are_put_back(monkeypatch):
+    model = nn.Sequential(*block()).eval()
+    wanted = model(*X)
+    monkeypatch.setattr(_patterns, "run_tensors", lambda *arguments, **named: torch.zeros(2, 8, 20))
+    report = convnorm.fuse(model, X)
+    assert not report.fused and "results changed" in str(report)
+    assert torch.equal(model(*X), wanted)
+
+
+def test_fused_models_compile():
+    model = Film().eval()
+    inputs = (*X, torch.randn(2, 5))
+    wanted = model(*inputs)
+    convnorm.fuse(model)
+    model(*inputs)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    expect_close(compiled(*inputs), wanted)
+
+
+def test_autocast():
+    model = Film().eval()
+    inputs = (*X, torch.randn(2, 5))
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        wanted = model(*inputs)
+        convnorm.fuse(model)
+        y = model(*inputs)
+    expect_close(y.float(), wanted.float(), 0.1)

@@ -5,6 +5,9 @@
 #ifdef CONVNORM_SM90_ONCHIP
 #include "kernels/cuda/sm90_onchip/onchip.hpp"
 #endif
+#ifdef CONVNORM_SM90_STREAM
+#include "kernels/cuda/sm90_stream/sm90_stream.hpp"
+#endif
 #include "plan/plan.hpp"
 
 namespace convnorm::cuda {
@@ -12,6 +15,10 @@ namespace convnorm::cuda {
 namespace {
 
 constexpr Implementation kImplementations[] = {
+#ifdef CONVNORM_SM90_STREAM
+    {"sm90_stream", "few positions and wide channels: every SM has its part of the weight on its way at once",
+     "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_stream},
+#endif
 #ifdef CONVNORM_SM90_ONCHIP
     {"sm90_onchip", "tensor cores; the convolution's result stays in registers until it is normalised and stored",
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_onchip},

@@ -28,11 +28,17 @@ void check(cudaError_t result, const char* what) {
 void launch_kernel(const char* name, const void* kernel, const LaunchShape& shape, cudaStream_t stream,
                    void** arguments) {
   opt_in(name, kernel, shape.shared_bytes);
-  std::array<cudaLaunchAttribute, 2> attributes{};
+  std::array<cudaLaunchAttribute, 3> attributes{};
   unsigned count = 0;
   if (shape.cooperative) {
     attributes[count].id = cudaLaunchAttributeCooperative;
     attributes[count++].val.cooperative = 1;
+  }
+  if (shape.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = shape.cluster;
+    attributes[count].val.clusterDim.y = 1;
+    attributes[count++].val.clusterDim.z = 1;
   }
   if (shape.programmatic) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;

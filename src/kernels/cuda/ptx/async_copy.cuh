@@ -1,0 +1,30 @@
+// Copies from global to shared memory that hold no registers and are waited for in groups, in order (cp.async). What a
+// thread has copied and waited for, it may read itself.
+#pragma once
+
+#include <cstdint>
+
+namespace convnorm::cuda::ptx {
+
+// 16 bytes that are read once by the whole launch.
+__device__ __forceinline__ void copy_async(uint32_t shared_destination, const void* source) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_destination), "l"(source) : "memory");
+}
+
+// 4, 8 or 16 bytes, or that many zeros, for which nothing is read.
+template <int kBytes>
+__device__ __forceinline__ void copy_async_or_zeros(uint32_t shared_destination, const void* source, bool wanted) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_destination), "l"(source), "n"(kBytes),
+               "r"(wanted ? kBytes : 0)
+               : "memory");
+}
+
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Until at most kPending of the groups are left.
+template <int kPending>
+__device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace convnorm::cuda::ptx

@@ -1,0 +1,84 @@
+// The numbers of one launch, shared by planner and kernel.
+//
+// A tile is up to 16 output channels of all samples; `k_slices` CTAs share one, each with a part of the input channels.
+// The columns of a tile are (sample, position), positions fastest, both padded to powers of two.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/arguments.hpp"
+
+namespace convnorm::cuda::sm90_stream {
+
+inline constexpr int kTileRows = 16;     // output channels of a tile: the rows of mma.sync
+inline constexpr int kBlockInputs = 16;  // input channels of a block: the depth of mma.sync
+inline constexpr int kMostSamples = 8;
+inline constexpr int kMostTiles8 = 16;  // column tiles of 8
+inline constexpr int kPerLane = 4;      // positions that a lane finishes
+inline constexpr int kMostCluster = 8;  // larger ones do not fill the chip
+
+// How the CTAs of a group tell each other their statistics.
+enum class Exchange : int {
+  kNone,     // each group lies in one unit
+  kCluster,  // stores into each other's shared memory
+  kWords     // words in global memory; needs a cooperative launch
+};
+
+struct Config {
+  int parts;           // 16-bit parts of a weight: 2 for fp32
+  int taps;            // 3 or 5: x is loaded once and shifted in registers. 0: loaded once per tap
+  int tiles8;          // column tiles of 8: 1, 2, 4, 8 or 16
+  int positions_log2;  // of one sample, padded; at least kPerLane
+  int tile_channels;   // at most kTileRows
+  int tiles;
+  int k_slices_log2;  // CTAs of a tile
+  int blocks;         // of input channels
+  int blocks_per_warp;
+  int row_tiles;      // of a row of the grid: those of one group, or all
+  int cluster_tiles;  // tiles whose CTAs form a cluster
+  Exchange exchange;
+  bool even;  // all units of a group have the same number of values
+
+  // What one warp finishes is a unit: one of 2^slices_log2 slices of a tile's rows, one sample. It lies in the CTA
+  // slice / (slices / k_slices) of its tile.
+  int slices_log2;
+  int group_rows;     // rows of a unit that share a group
+  int group_units;    // units of one group and sample
+  int merging_lanes;  // that merge the statistics of these units: a power of two, at most 32
+
+  CONVNORM_HOST_DEVICE int k_slices() const { return 1 << k_slices_log2; }
+  CONVNORM_HOST_DEVICE int slices() const { return 1 << slices_log2; }
+  CONVNORM_HOST_DEVICE int own_slices() const { return 1 << (slices_log2 - k_slices_log2); }  // of a CTA
+  CONVNORM_HOST_DEVICE int unit_rows() const { return kTileRows >> slices_log2; }
+  CONVNORM_HOST_DEVICE int lanes_per_row_log2() const { return 1 + slices_log2; }
+  CONVNORM_HOST_DEVICE int columns() const { return 8 * tiles8; }
+  CONVNORM_HOST_DEVICE int cluster() const { return cluster_tiles << k_slices_log2; }
+  CONVNORM_HOST_DEVICE int grid() const { return tiles << k_slices_log2; }
+  CONVNORM_HOST_DEVICE int cluster_units() const { return cluster_tiles << slices_log2; }  // of one sample
+};
+
+inline constexpr int kWarps = 8;                  // of a CTA
+inline constexpr int kMostRingBytes = 213 << 10;  // of all warps: weights and inputs in flight
+
+// The one plan of shared memory; byte offsets. First, at 0, the barriers: sums received, then the moments of each
+// sample received. All that is needed early has a fixed place.
+inline constexpr int kTagOffset = (1 + kMostSamples) * 8;  // uint64_t: of Exchange::kWords
+struct SharedPlan {
+  int moments;   // float2 [samples][cluster units]
+  int received;  // float [samples][own slices][k slices][32 lanes][kPerLane]: of the CTAs of the tile
+  int ring;      // of each warp: stages in flight, then float [16 rows][columns], its partial sums
+  int sums_expected, moments_expected;  // bytes that barriers wait for; 0: nothing is sent
+};
+
+inline SharedPlan shared_plan(const Config& c, int samples) {
+  SharedPlan s{};
+  s.moments = kTagOffset + 8;
+  s.received = (s.moments + samples * c.cluster_units() * 8 + 15) / 16 * 16;
+  s.sums_expected = c.k_slices_log2 == 0 ? 0 : (samples << c.slices_log2) * 32 * kPerLane * 4;
+  s.moments_expected = c.exchange == Exchange::kCluster ? c.cluster_units() * 8 : 0;
+  s.ring = s.received + s.sums_expected;
+  return s;
+}
+
+}  // namespace convnorm::cuda::sm90_stream

@@ -1,0 +1,311 @@
+// From partial sums to y. A warp finishes one unit: a slice of the tile's rows, one sample.
+//
+// A lane holds kPerLane neighbouring positions of one row; 2^(1 + slices_log2) lanes share a row. So a channel's
+// parameters are one register each, and statistics are shuffles. One warp alone runs this code once, so its time is
+// that of a chain of instructions: everything that can be known beforehand comes from the host or before the weights.
+#pragma once
+
+#include "kernels/cuda/collective/exchange.cuh"
+#include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/ptx/cluster.cuh"
+#include "kernels/cuda/ptx/load.cuh"
+#include "kernels/cuda/sm90_stream/traits.cuh"
+
+namespace convnorm::cuda::sm90_stream {
+
+// An element of a parameter on its way; its type is known at run time.
+struct Requested {
+  uint32_t bits = 0;
+
+  __device__ __forceinline__ float value(int dtype) const {
+    if (dtype == CONVNORM_F32) return __uint_as_float(bits);
+    return dtype == CONVNORM_BF16 ? __uint_as_float(bits << 16)
+                                  : __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+  }
+};
+
+template <class T>
+class Finish {
+ public:
+  using Element = typename T::Element;
+  using Values = float[kPerLane];
+
+  __device__ __forceinline__ Finish(const Parameters& p, unsigned char* shared, int tile, int k_slice, int warp,
+                                    int lane)
+      : t_(p.tail), p_(p), shared_(shared), k_slice_(k_slice), warp_(warp), lane_(lane) {
+    n_ = warp >> t_.own_slices_log2;
+    slice_ = (k_slice << t_.own_slices_log2) + (warp & ((1 << t_.own_slices_log2) - 1));
+    const int lane_row = lane >> (1 + t_.slices_log2);
+    row_ = slice_ * t_.unit_rows + lane_row;
+    position_ = (lane - (lane_row << (1 + t_.slices_log2))) * kPerLane;
+    channel_ = tile * t_.tile_channels + row_;
+    has_unit_ = n_ < p.front.n;
+    inside_ = has_unit_ && row_ < t_.tile_channels && channel_ < t_.o;
+  }
+
+  __device__ __forceinline__ bool has_unit() const { return has_unit_; }
+
+  // While the weights are on their way: what a channel needs. Touches the lines of what is needed later.
+  __device__ __forceinline__ void request_channel() {
+    request(bias_, t_.bias, channel_);
+    request(gamma_, t_.gamma, channel_);
+    request(beta_, t_.beta, channel_);
+    asm volatile("" ::"l"(t_.y), "l"(t_.shift), "r"(t_.post[0].op), "f"(t_.post[3].param));
+  }
+
+  // After the last product, while sums and statistics are merged: what post ops need.
+  __device__ __forceinline__ void request_post() {
+    if (t_.slope != nullptr) request(slope_, t_.slope, t_.slope_per_channel ? channel_ : 0);
+    if (t_.scale != nullptr) {
+      request(scale_, t_.scale, n_ * t_.o + channel_);
+      request(shift_, t_.shift, n_ * t_.o + channel_);
+    }
+    if (t_.residual != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        const Element* from = static_cast<const Element*>(t_.residual) + y_offset() + i;
+        residual_[i].bits = ptx::load_element(reinterpret_cast<const char*>(from), sizeof(Element) == 4,
+                                              inside_ && position_ + i < t_.l_out);
+      }
+    }
+  }
+
+  // Partial sums of all units of the tile, of which warps take turns, to the CTAs that finish them.
+  __device__ __forceinline__ void send_sums() const {
+    const uint32_t base = ptx::cluster_rank() & -(1 << p_.front.k_slices_log2);
+    for (int i = warp_; i < p_.front.n << t_.slices_log2; i += kWarps) {
+      const int n = i >> t_.slices_log2, slice = i & ((1 << t_.slices_log2) - 1);
+      const uint32_t owner = base + (slice >> t_.own_slices_log2);
+      const int unit = (n << t_.own_slices_log2) + (slice & ((1 << t_.own_slices_log2) - 1));
+      Values v;
+      own_sums(v, n, slice);
+      ptx::store_async(ptx::map_to_rank(ptx::shared_address(received_at(unit, k_slice_)), owner), v,
+                       ptx::map_to_rank(ptx::shared_address(shared_), owner));
+    }
+  }
+
+  __device__ __forceinline__ void unit(float fault) const {
+    Values v;
+    if (p_.front.k_slices_log2 == 0) {
+      own_sums(v, n_, slice_);
+    } else {
+      wait_cluster(ptx::shared_address(shared_), "the sums of other CTAs");
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) v[i] = 0;
+      for (int k = 0; k < 1 << p_.front.k_slices_log2; ++k) add(v, received_at(warp_, k));
+    }
+    const float bias = bias_.value(t_.param_dtype) + fault;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) v[i] += bias;
+    if (t_.has_pre) {
+      apply_pre(p_.arguments, v, [&](int i) { return Position{n_, channel_, position_ + i, inside_}; });
+    }
+    if (t_.has_norm) normalise(v);
+    post(v);
+    if (inside_) store(v);
+  }
+
+ private:
+  __device__ __forceinline__ void request(Requested& to, const void* tensor, int index) const {
+    const bool wide = t_.param_dtype == CONVNORM_F32;
+    to.bits = ptx::load_element(static_cast<const char*>(tensor) + (int64_t{index} << (wide ? 2 : 1)), wide,
+                                inside_ && tensor != nullptr);
+  }
+
+  __device__ __forceinline__ int64_t y_offset() const { return (int64_t{n_} * t_.o + channel_) * t_.l_out + position_; }
+
+  static __device__ __forceinline__ void wait_cluster(uint32_t barrier, const char* what) {
+    Patience patience;
+    while (!ptx::mbarrier_try_wait_cluster(barrier, 0)) patience.lose(what);
+  }
+
+  __device__ __forceinline__ float* received_at(int unit, int from) const {
+    return reinterpret_cast<float*>(shared_ + t_.received) +
+           (((unit << p_.front.k_slices_log2) + from) * 32 + lane_) * kPerLane;
+  }
+
+  static __device__ __forceinline__ void add(Values& v, const float* from) {
+    static_assert(kPerLane == 4);
+    const float4 more = *reinterpret_cast<const float4*>(from);
+    v[0] += more.x, v[1] += more.y, v[2] += more.z, v[3] += more.w;
+  }
+
+  // Of all warps of this CTA.
+  __device__ __forceinline__ void own_sums(Values& v, int n, int slice) const {
+    const int row = slice * t_.unit_rows + (lane_ >> (1 + t_.slices_log2));
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) v[i] = 0;
+    // Where rows have more lanes than positions, the last lanes read those of another sample, and drop them later.
+    const int column = min((n << p_.front.positions_log2) + position_, 8 * T::kTiles8 - kPerLane);
+    const auto* from = reinterpret_cast<const float*>(shared_ + p_.front.ring) + row * 8 * T::kTiles8 + column;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) add(v, from + w * (T::kRingBytes / 4));
+  }
+
+  // Over the lanes of this lane's group, the same bits in each of them.
+  __device__ __forceinline__ float sum_group(float value) const {
+#pragma unroll
+    for (int mask = 1; mask < 32; mask <<= 1) {
+      const float other = __shfl_xor_sync(~0u, value, mask);
+      if (mask < t_.group_lanes) value += other;
+    }
+    if ((t_.group_rows & (t_.group_rows - 1)) == 0) return value;
+    const int row_log2 = 1 + t_.slices_log2;
+    const int first = (lane_ >> row_log2) / t_.group_rows * t_.group_rows;
+    float sum = 0;
+    for (int r = first; r < first + t_.group_rows; ++r) sum += __shfl_sync(~0u, value, r << row_log2 & 31);
+    return sum;
+  }
+
+  // Values of a group in a slice.
+  __device__ __forceinline__ float count_of(int slice) const {
+    return static_cast<float>(min(max(t_.tile_channels - slice * t_.unit_rows, 0), t_.group_rows) * t_.l_out);
+  }
+
+  __device__ __forceinline__ void normalise(Values& v) const {
+    bool valid[kPerLane];
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      valid[i] = row_ < t_.tile_channels && position_ + i < t_.l_out;
+      if (valid[i]) sum += v[i];
+    }
+    Moments m = {count_of(slice_), 0, 0};
+    sum = sum_group(sum);
+    m.mean = m.count > 0 ? divide(sum, m.count) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const float distance = v[i] - m.mean;
+      if (valid[i]) m.m2 = fmaf(distance, distance, m.m2);
+    }
+    m.m2 = sum_group(m.m2);
+    if (t_.exchange == static_cast<int>(Exchange::kCluster)) {
+      m = exchange_in_cluster(m);
+    } else if (t_.exchange == static_cast<int>(Exchange::kWords)) {
+      m = exchange_by_words(m);
+    }
+    const float rstd = inverse_sqrt(divide(m.m2, m.count) + t_.eps);
+    const float by = t_.gamma == nullptr ? rstd : rstd * gamma_.value(t_.param_dtype);
+    const float plus = beta_.value(t_.param_dtype);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) v[i] = fmaf(v[i] - m.mean, by, plus);
+  }
+
+  // Of the whole group, from this unit's. A cluster holds one group, or groups of a power of two of units.
+  __device__ __forceinline__ Moments exchange_in_cluster(const Moments& own) const {
+    const int unit = (ptx::cluster_rank() >> p_.front.k_slices_log2 << t_.slices_log2) + slice_;
+    float2* sample = reinterpret_cast<float2*>(shared_ + t_.moments) + n_ * t_.cluster_units;
+    const uint32_t barrier = ptx::shared_address(shared_) + 8 * (1 + n_);
+    const float two[2] = {own.mean, own.m2};
+    if (lane_ < t_.cluster) {
+      ptx::store_async(ptx::map_to_rank(ptx::shared_address(sample + unit), lane_), two,
+                       ptx::map_to_rank(barrier, lane_));
+    }
+    wait_cluster(barrier, "the statistics of another CTA");
+    const int first = t_.group_units == t_.cluster_units ? 0 : unit & -t_.group_units;
+    return gather([&](int i) {
+      const float2 m = sample[first + i];
+      return Moments{count_of((first + i) & ((1 << t_.slices_log2) - 1)), m.x, m.y};
+    });
+  }
+
+  // A row of the grid holds one group.
+  __device__ __forceinline__ Moments exchange_by_words(const Moments& own) const {
+    ptx::Word* words = t_.slot.words + (static_cast<int>(blockIdx.y) * p_.front.n + n_) * t_.group_units;
+    const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + kTagOffset);
+    const int unit = ((static_cast<int>(blockIdx.x) >> p_.front.k_slices_log2) << t_.slices_log2) + slice_;
+    if (lane_ == 0) publish(words + unit, tag, own);
+    return gather([&](int i) { return await(words + i, tag, count_of(i & ((1 << t_.slices_log2) - 1))); });
+  }
+
+  // Merges read(0), ..., read(group_units - 1), each lane its share, in an order that depends on their number alone.
+  template <class Read>
+  __device__ __forceinline__ Moments gather(const Read& read) const {
+    const int lane = lane_ & (t_.merging_lanes - 1);
+    Moments all = {0, 0, 0};
+    if (lane < t_.group_units) all = read(lane);
+    if (t_.even) return merge_all<true>(all, lane);
+    for (int i = lane + t_.merging_lanes; i < t_.group_units; i += t_.merging_lanes) all = merge(all, read(i));
+    return merge_all<false>(all, lane);
+  }
+
+  // Chan's formula where both counts are the same.
+  static __device__ __forceinline__ Moments merge_equal(const Moments& a, const Moments& b) {
+    const float distance = b.mean - a.mean;
+    return {2 * a.count, fmaf(distance, 0.5f, a.mean), a.m2 + b.m2 + distance * distance * (0.5f * a.count)};
+  }
+
+  template <bool kEqual>
+  __device__ __forceinline__ Moments merge_all(Moments all, int lane) const {
+#pragma unroll
+    for (int mask = 1; mask < 32; mask <<= 1) {
+      const Moments other = {kEqual ? all.count : __shfl_xor_sync(~0u, all.count, mask),
+                             __shfl_xor_sync(~0u, all.mean, mask), __shfl_xor_sync(~0u, all.m2, mask)};
+      if (mask >= t_.merging_lanes) break;
+      // Both lanes merge in the same order, so that all end with the same bits.
+      const bool upper = lane & mask;
+      const Moments low = {upper ? other.count : all.count, upper ? other.mean : all.mean, upper ? other.m2 : all.m2};
+      const Moments high = {upper ? all.count : other.count, upper ? all.mean : other.mean, upper ? all.m2 : other.m2};
+      all = kEqual ? merge_equal(low, high) : merge(low, high);
+    }
+    return all;
+  }
+
+  __device__ __forceinline__ void post(Values& v) const {
+    for (int s = 0; s < t_.post_count; ++s) {
+      const TailOp stage = t_.post[s];
+      if (stage.op == CONVNORM_FILM) {
+        const float by = scale_.value(t_.param_dtype), plus = shift_.value(t_.param_dtype);
+#pragma unroll
+        for (int i = 0; i < kPerLane; ++i) v[i] = fmaf(v[i], by, plus);
+      } else if (stage.op == CONVNORM_ADD) {
+#pragma unroll
+        for (int i = 0; i < kPerLane; ++i) v[i] += element_value(residual_[i]);
+      } else {
+        const float parameter = stage.op == CONVNORM_PRELU ? slope_.value(t_.param_dtype) : stage.param;
+        detail::apply_formula(static_cast<convnorm_op>(stage.op), v, [&](int) { return parameter; });
+      }
+    }
+  }
+
+  static __device__ __forceinline__ float element_value(const Requested& r) {
+    constexpr bool kHalf = std::is_same_v<Element, __half>;
+    return r.value(sizeof(Element) == 4 ? CONVNORM_F32 : kHalf ? CONVNORM_F16 : CONVNORM_BF16);
+  }
+
+  __device__ __forceinline__ void store(const Values& v) const {
+    Element* to = static_cast<Element*>(t_.y) + y_offset();
+    if (t_.y_vectors) {
+      alignas(16) Element out[kPerLane];
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) out[i] = from_float<Element>(v[i]);
+      if (position_ >= t_.l_out) return;
+      if constexpr (sizeof(out) == 16) {
+        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(out);
+      } else {
+        *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(out);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        if (position_ + i < t_.l_out) to[i] = from_float<Element>(v[i]);
+      }
+    }
+  }
+
+  const Tail& t_;
+  const Parameters& p_;
+  unsigned char* const shared_;
+  const int k_slice_, warp_, lane_;
+  int n_;         // sample
+  int slice_;     // of the tile's rows
+  int row_;       // of the tile
+  int position_;  // the first of kPerLane
+  int channel_;   // of y
+  bool has_unit_;
+  bool inside_;  // in a row that holds a channel, of a sample that exists
+  Requested bias_, gamma_, beta_;
+  Requested slope_, scale_, shift_, residual_[kPerLane];
+};
+
+}  // namespace convnorm::cuda::sm90_stream

@@ -1,0 +1,163 @@
+// x (N, C_in, L) to the B operands of mma.sync.
+//
+// Column g of column tile j is place g * kTiles8 + j of the tile, and place = sample * 2^positions_log2 + position: so
+// a lane loads kTiles8 neighbouring positions, and holds twice as many neighbouring results. A tap moves positions by a
+// constant: that renames column tiles, and moves those that cross a lane by one shuffle.
+// Of a block's 16 channels, lane q of a quad takes q, q + 4, q + 8 and q + 12: one load of a warp then covers four
+// neighbouring rows of x. Packed weights follow.
+#pragma once
+
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
+#include "kernels/cuda/ptx/load.cuh"
+#include "kernels/cuda/sm90_stream/traits.cuh"
+
+namespace convnorm::cuda::sm90_stream {
+
+// Of one block, as B operands: b[part][column tile][k half].
+template <class T>
+struct Operands {
+  uint32_t b[T::kParts][T::kTiles8][2];
+};
+
+template <class T>
+class Inputs {
+ public:
+  using Element = typename T::Element;
+  static constexpr int kTiles8 = T::kTiles8;
+
+  // A lane's share of a stage, of channel q + 4 * i: words[i * kXWords + w].
+  struct Raw {
+    uint32_t words[4 * T::kXWords];
+  };
+
+  __device__ __forceinline__ Inputs(const Parameters& p, int first_block, int lane)
+      : p_(p), lane_(lane), first_channel_(first_block * kBlockInputs + (lane & 3)) {
+    const Front& f = p.front;
+    const int place = (lane >> 2) * kTiles8;
+    const int n = place >> f.positions_log2;
+    position_ = place & ((1 << f.positions_log2) - 1);
+    x_ = static_cast<const Element*>(f.x) + (static_cast<int64_t>(n) * f.c + first_channel_) * f.l;
+    if constexpr (T::kShifts) x_ += sizeof(Element) == 2 && kTiles8 == 1 ? position_ & ~1 : position_;
+    inside_ = n < f.n && position_ < (T::kShifts ? f.l : p.tail.l_out);
+    lanes_of_sample_ = (1 << f.positions_log2) / kTiles8;
+    own_ = (lane >> 2) & (lanes_of_sample_ - 1);
+  }
+
+  // With shifts: the lane's share of a stage on its way into its part of a slot, zeros past the last channel.
+  __device__ __forceinline__ void copy(uint32_t slot, int stage) const {
+    const Front& f = p_.front;
+    const int channel = first_channel_ + stage * kBlockInputs;
+    const Element* rows = x_ + static_cast<int64_t>(stage * kBlockInputs) * f.l;
+    constexpr int kBytes = 4 * T::kXVector, kVectors = T::kXWords / T::kXVector;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        ptx::copy_async_or_zeros<kBytes>(slot + ((i * kVectors + v) * 32 + lane_) * kBytes,
+                                         rows + 4 * i * f.l + v * (kBytes / static_cast<int>(sizeof(Element))),
+                                         inside_ && channel + 4 * i < f.c);
+      }
+    }
+  }
+
+  // What copy() has brought.
+  __device__ __forceinline__ Raw read(const unsigned char* slot) const {
+    Raw raw;
+    constexpr int kBytes = 4 * T::kXVector, kVectors = T::kXWords / T::kXVector;
+#pragma unroll
+    for (int i = 0; i < 4 * kVectors; ++i) {
+      const unsigned char* from = slot + (i * 32 + lane_) * kBytes;
+      uint32_t* to = raw.words + i * T::kXVector;
+      if constexpr (kBytes == 16) {
+        const uint4 v = *reinterpret_cast<const uint4*>(from);
+        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+      } else if constexpr (kBytes == 8) {
+        const uint2 v = *reinterpret_cast<const uint2*>(from);
+        to[0] = v.x, to[1] = v.y;
+      } else {
+        to[0] = *reinterpret_cast<const uint32_t*>(from);
+        // Columns 2g and 2g + 1 have copied the same two positions.
+        if constexpr (sizeof(Element) == 2 && kTiles8 == 1) to[0] = lane_ & 4 ? to[0] >> 16 : to[0] & 0xffff;
+      }
+    }
+    return raw;
+  }
+
+  // Without shifts: the same, of one tap, from wherever stride, dilation and padding lead.
+  __device__ __forceinline__ Raw load(int stage) const {
+    Raw raw;
+    const Front& f = p_.front;
+    const Arguments& a = p_.arguments;
+    const int block = f.taps == 1 ? stage : stage / f.taps;
+    const int channel = first_channel_ + block * kBlockInputs;
+    const Element* rows = x_ + static_cast<int64_t>(block * kBlockInputs) * f.l;
+    const int64_t offset = (stage - block * f.taps) * a.dilation - a.pad_left;
+#pragma unroll
+    for (int j = 0; j < kTiles8; ++j) {
+      const int64_t from = input_position(a, (position_ + j) * a.stride + offset, a.l);
+      const bool inside = inside_ && position_ + j < a.l_out && from >= 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t bits = ptx::load_element(reinterpret_cast<const char*>(rows + 4 * i * f.l + from),
+                                                sizeof(Element) == 4, inside && channel + 4 * i < f.c);
+        constexpr bool kPairs = T::kXWords < kTiles8;
+        uint32_t& word = raw.words[i * T::kXWords + (kPairs ? j / 2 : j)];
+        word = kPairs && j % 2 == 1 ? word | bits << 16 : bits;
+      }
+    }
+    return raw;
+  }
+
+  // fp32 is split into bf16 halves: the rounded value and, rounded again, what was lost.
+  __device__ __forceinline__ Operands<T> operands(const Raw& raw) const {
+    Operands<T> out;
+#pragma unroll
+    for (int j = 0; j < kTiles8; ++j) {
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        if constexpr (T::kParts == 2) {
+          const float low = __uint_as_float(raw.words[2 * u * kTiles8 + j]);
+          const float high = __uint_as_float(raw.words[(2 * u + 1) * kTiles8 + j]);
+          const uint32_t rounded = pair(low, high);
+          out.b[0][j][u] = rounded;
+          out.b[1][j][u] = pair(low - __uint_as_float(rounded << 16), high - __uint_as_float(rounded & 0xffff0000u));
+        } else if constexpr (kTiles8 > 1) {
+          const uint32_t low = raw.words[2 * u * T::kXWords + j / 2];
+          const uint32_t high = raw.words[(2 * u + 1) * T::kXWords + j / 2];
+          out.b[0][j][u] = __byte_perm(low, high, j % 2 == 0 ? 0x5410 : 0x7632);
+        } else {
+          out.b[0][j][u] = raw.words[2 * u] | raw.words[2 * u + 1] << 16;
+        }
+      }
+    }
+    return out;
+  }
+
+  // Column tile j of the operand of a tap that reads `shift` positions further: zeros where that leaves the sample.
+  __device__ __forceinline__ uint32_t shifted(const uint32_t (&b)[kTiles8][2], int j, int u, int shift) const {
+    const int from = (j + shift + 8 * kTiles8) % kTiles8;
+    const int lanes = (j + shift + 8 * kTiles8) / kTiles8 - 8;
+    if (lanes == 0) return b[from][u];
+    const uint32_t moved = __shfl_sync(~0u, b[from][u], lane_ + 4 * lanes);
+    return static_cast<unsigned>(own_ + lanes) < static_cast<unsigned>(lanes_of_sample_) ? moved : 0;
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t pair(float low, float high) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(both);
+  }
+
+  const Parameters& p_;
+  const int lane_;
+  const int first_channel_;  // of this lane, in stage 0
+  const Element* x_;         // first channel of this lane, and with shifts its first position
+  int position_;             // of column tile 0
+  bool inside_;              // neither sample nor position is one that pads to a power of two
+  int lanes_of_sample_;      // columns g that belong to one sample
+  int own_;                  // among them
+};
+
+}  // namespace convnorm::cuda::sm90_stream

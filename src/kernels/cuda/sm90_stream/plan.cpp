@@ -1,0 +1,165 @@
+#include "kernels/cuda/sm90_stream/plan.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "descriptor/text.hpp"
+
+namespace convnorm::cuda::sm90_stream {
+
+namespace {
+
+using Reason = std::string;
+
+constexpr int kMostColumns = 8 * kMostTiles8;
+constexpr int kFewestTileChannels = kTileRows / 2;  // below, most of the packed weight would be zeros
+
+int log2_of(int64_t power) { return static_cast<int>(std::bit_width(static_cast<uint64_t>(power))) - 1; }
+int64_t padded(int64_t extent) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(extent))); }
+int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Output channels of a tile: whole groups, or a whole part of one; 0 if there is no sensible number.
+int channels_of_tile(int64_t group_channels) {
+  if (group_channels == 0) return kTileRows;
+  if (group_channels <= kTileRows) return static_cast<int>(kTileRows / group_channels * group_channels);
+  for (int channels = kTileRows; channels >= kFewestTileChannels; --channels) {
+    if (group_channels % channels == 0) return channels;
+  }
+  return 0;
+}
+
+// One reading of x serves all taps where these move it by whole positions and leave its length as it is.
+int shifted_taps(const Problem& p, const Sizes& sizes) {
+  const bool shifts = p.stride == 1 && p.dilation == 1 && p.pad == CONVNORM_ZEROS && sizes.l_out == p.l &&
+                      p.pad_left == p.k / 2 && p.l > 0;
+  return shifts && (p.k == 3 || p.k == 5) ? static_cast<int>(p.k) : 0;
+}
+
+// CTAs that run at the same time, one an SM. Clusters of more than two leave SMs of incomplete ones idle: of an H200's
+// 132, clusters of 4 or 8 reach 120.
+int resident(const DeviceLimits& device, int cluster) {
+  const int usable = cluster > 2 ? device.sm_count * 10 / 11 : device.sm_count;
+  return usable / cluster * cluster;
+}
+
+// The part that does not depend on how the input channels are cut; or why it cannot be.
+std::variant<Config, Reason> common(const Problem& p, const Sizes& sizes, const DeviceLimits& device) {
+  if (device.major != 9) return fmt::format("it is written for sm_90, and the device is {}", device.architecture());
+  if (p.conv_groups != 1) return fmt::format("cg={}: output channels do not share their inputs", p.conv_groups);
+  if (p.layout != CONVNORM_NCL) return Reason("layout=nlc: it reads and writes NCL only");
+  if (p.lengths != 0) return Reason("lengths=1: it takes all samples as whole");
+  if (has_post(p, CONVNORM_GLU)) return Reason("post=glu: the two channels of a pair lie in different CTAs");
+  if (p.dtype == CONVNORM_F32 && p.precision == CONVNORM_HIGHEST) {
+    return Reason("precision=highest: it forms fp32 products from 16-bit halves");
+  }
+  if (p.n == 0) return Reason("n=0: there is nothing to compute");
+  if (p.n > kMostSamples)
+    return fmt::format("n={} samples do not share one reading of x (limit {})", p.n, kMostSamples);
+  const int64_t longest = std::max<int64_t>(sizes.l_out, kPerLane);
+  if (longest > kMostColumns || padded(longest) * padded(p.n) > kMostColumns) {
+    return fmt::format("{} samples of {} positions, padded to powers of two, exceed the {} columns of a tile", p.n,
+                       sizes.l_out, kMostColumns);
+  }
+  const int64_t group_channels = has_norm(p) ? sizes.o_per_norm_group : 0;
+  Config c{};
+  c.tile_channels = channels_of_tile(group_channels);
+  if (c.tile_channels == 0) {
+    return fmt::format("groups of {} channels are no multiple of a number from {} to {}, the channels of a tile",
+                       group_channels, kFewestTileChannels, kTileRows);
+  }
+  const int64_t tiles = quotient_up(p.o, c.tile_channels), blocks = quotient_up(p.c, kBlockInputs);
+  if (std::max(p.o, p.c) * p.k > (1 << 24)) return Reason("too many channels or taps");
+  c.parts = p.dtype == CONVNORM_F32 ? 2 : 1;
+  c.taps = shifted_taps(p, sizes);
+  c.positions_log2 = log2_of(padded(longest));
+  c.tiles8 = static_cast<int>(std::max<int64_t>(1, padded(longest) * padded(p.n) / 8));
+  c.tiles = static_cast<int>(tiles);
+  c.blocks = static_cast<int>(blocks);
+  return c;
+}
+
+// The rest, for 2^k_slices_log2 CTAs a tile.
+std::variant<Config, Reason> with_slices(Config c, const Problem& p, const Sizes& sizes, const DeviceLimits& device,
+                                         int k_slices_log2, bool no_cluster) {
+  c.k_slices_log2 = k_slices_log2;
+  c.blocks_per_warp = static_cast<int>(quotient_up(c.blocks, int64_t{kWarps} << k_slices_log2));
+  // As few units as keep a lane's positions within its registers, and at least one a CTA.
+  c.slices_log2 = std::max({k_slices_log2, c.positions_log2 - 1 - log2_of(kPerLane), 0});
+  c.row_tiles = c.tiles;
+  c.cluster_tiles = 1;
+  c.exchange = Exchange::kNone;
+  c.group_rows = c.unit_rows();
+  c.group_units = 1;
+  if (has_norm(p)) {
+    const int64_t group_channels = sizes.o_per_norm_group;
+    if (group_channels >= c.tile_channels) {
+      const int64_t group_tiles = group_channels / c.tile_channels;
+      c.row_tiles = static_cast<int>(group_tiles);
+      c.group_units = static_cast<int>(group_tiles << c.slices_log2);
+      const bool one_cluster = group_tiles << k_slices_log2 <= kMostCluster && !no_cluster;
+      if (c.group_units > 1) c.exchange = one_cluster ? Exchange::kCluster : Exchange::kWords;
+      if (one_cluster) c.cluster_tiles = static_cast<int>(group_tiles);
+    } else if (group_channels <= c.unit_rows() && (c.unit_rows() % group_channels == 0 || c.slices_log2 == 0)) {
+      c.group_rows = static_cast<int>(group_channels);
+    } else if (group_channels % c.unit_rows() == 0 && c.slices() % (group_channels / c.unit_rows()) == 0) {
+      c.group_units = static_cast<int>(group_channels / c.unit_rows());
+      c.exchange = Exchange::kCluster;
+    } else {
+      return fmt::format("groups of {} channels and units of {} do not divide each other", group_channels,
+                         c.unit_rows());
+    }
+  }
+  c.merging_lanes = static_cast<int>(std::min<int64_t>(padded(c.group_units), 32));
+  c.even = c.tile_channels == kTileRows && c.merging_lanes == c.group_units;
+  if (c.exchange == Exchange::kWords && c.grid() > resident(device, c.cluster())) {
+    return fmt::format(
+        "groups of {} channels are merged by {} CTAs that must all run at the same time, and the device "
+        "holds {}",
+        sizes.o_per_norm_group, c.grid(), resident(device, c.cluster()));
+  }
+  if (p.n << (c.slices_log2 - c.k_slices_log2) > kWarps) {
+    return fmt::format("a CTA would finish {} units with {} warps", p.n << (c.slices_log2 - c.k_slices_log2), kWarps);
+  }
+  if (p.o > (int64_t{1} << 16) * c.tile_channels) return Reason("too many groups for one launch");
+  const int bytes = shared_plan(c, static_cast<int>(p.n)).ring + kMostRingBytes;
+  if (bytes > device.shared_per_block_optin) {
+    return fmt::format("{} bytes exceed the {} of shared memory", bytes, device.shared_per_block_optin);
+  }
+  return c;
+}
+
+// Whether cutting the input channels further pays: half of the SMs busy are enough to draw what the memory gives, and
+// every cut costs an exchange of sums.
+bool better(const Config& more, const Config& fewer, const DeviceLimits& device) {
+  const bool few_ctas = fewer.grid() * 100 < device.sm_count * 45, long_warps = fewer.blocks_per_warp > 8;
+  return more.grid() <= device.sm_count && (few_ctas || long_warps) && more.blocks_per_warp < fewer.blocks_per_warp;
+}
+
+}  // namespace
+
+std::variant<Config, std::string> choose_config(const Problem& problem, const Sizes& sizes, const DeviceLimits& device,
+                                                const Wishes& wishes) {
+  const auto begun = common(problem, sizes, device);
+  if (const auto* reason = std::get_if<Reason>(&begun)) return *reason;
+  const Config& c = std::get<Config>(begun);
+  std::optional<Config> best;
+  Reason reason = fmt::format("{} CTAs a tile were asked for, which is not 1, 2, 4 or 8", wishes.k_slices);
+  for (int log2 = 0; log2 <= 3; ++log2) {
+    if (wishes.k_slices != 0 && wishes.k_slices != 1 << log2) continue;
+    const auto answer = with_slices(c, problem, sizes, device, log2, wishes.no_cluster);
+    if (const auto* config = std::get_if<Config>(&answer)) {
+      if (!best || better(*config, *best, device)) best = *config;
+    } else if (!best) {
+      reason = std::get<Reason>(answer);
+    }
+  }
+  if (best) return *best;
+  return reason;
+}
+
+int64_t packed_elements(const Problem& problem, const Config& config) {
+  return int64_t{config.tiles} * config.blocks * problem.k * config.parts * 32 * 8;
+}
+
+}  // namespace convnorm::cuda::sm90_stream

@@ -1,0 +1,116 @@
+// What the small-L kernel's planner decides, on any machine.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <variant>
+
+#include "kernels/cuda/limits.hpp"
+#include "kernels/cuda/sm90_stream/plan.hpp"
+
+namespace convnorm::cuda::test {
+namespace {
+
+using namespace sm90_stream;
+using testing::HasSubstr;
+
+std::variant<Config, std::string> plan(const std::string& line, const Wishes& wishes = {}) {
+  const Problem problem = parse_problem(line);
+  return choose_config(problem, Sizes(problem), h200(), wishes);
+}
+
+Config config(const std::string& line, const Wishes& wishes = {}) {
+  const auto answer = plan(line, wishes);
+  if (const auto* reason = std::get_if<std::string>(&answer)) {
+    ADD_FAILURE() << line << ": " << *reason;
+    return {};
+  }
+  return std::get<Config>(answer);
+}
+
+std::string refusal(const std::string& line) {
+  const auto answer = plan(line);
+  return std::holds_alternative<std::string>(answer) ? std::get<std::string>(answer) : "";
+}
+
+TEST(Sm90Stream, MergesGroupsInAClusterWhereOneHoldsThem) {
+  const Config narrow = config("n=1,c=512,l=16,o=512,k=5,p=2,g=8,bias=1,post=mish");
+  EXPECT_EQ(narrow.exchange, Exchange::kCluster);
+  EXPECT_EQ(narrow.cluster(), 8);  // four tiles a group, two CTAs a tile
+  EXPECT_EQ(narrow.grid(), 64);
+  const Config wide = config("n=1,c=2048,l=4,o=2048,k=5,p=2,g=8,bias=1,post=mish");
+  EXPECT_EQ(wide.exchange, Exchange::kWords);
+  EXPECT_EQ(wide.cluster(), 1);
+  EXPECT_EQ(wide.grid(), 128);
+  EXPECT_EQ(config("n=1,c=512,l=8,o=512,k=1,g=0").exchange, Exchange::kNone);
+}
+
+// A cooperative launch of more CTAs than run at the same time would fail.
+TEST(Sm90Stream, ExchangesByWordsOnlyAmongCtasThatRunTogether) {
+  EXPECT_THAT(refusal("n=1,c=512,l=4,o=4096,k=5,p=2,g=8"), HasSubstr("must all run at the same time"));
+  for (const int k_slices : {1, 2, 4, 8}) {
+    for (const char* line : {"n=1,c=512,l=16,o=512,k=5,p=2,g=8", "n=2,c=4096,l=4,o=1024,k=5,p=2,g=8",
+                             "n=8,c=2048,l=4,o=2048,k=5,p=2,g=8"}) {
+      const auto answer = plan(line, {.k_slices = k_slices});
+      if (!std::holds_alternative<Config>(answer)) continue;
+      const Config& c = std::get<Config>(answer);
+      EXPECT_LE(c.cluster(), kMostCluster);
+      if (c.exchange == Exchange::kWords) {
+        EXPECT_LE(c.grid(), c.cluster() > 2 ? 120 : 132) << line;
+      }
+    }
+  }
+}
+
+// The kernel's arithmetic of places relies on these.
+TEST(Sm90Stream, HoldsWhatTheKernelAssumes) {
+  for (const int64_t n : {1, 2, 3, 4, 5, 8}) {
+    for (const int64_t l : {4, 5, 7, 8, 10, 16, 17, 32, 64, 128}) {
+      for (const int64_t group : {1, 3, 4, 8, 12, 16, 24, 40, 64, 128}) {
+        for (const char* conv : {"k=5,p=2", "k=3,p=1", "k=1", "k=4,s=2,p=1", "k=3,d=2,p=2,pad=reflect"}) {
+          const Problem p = parse_problem(fmt::format("n={},c=48,l={},o={},g=4,{}", n, l, 4 * group, conv));
+          const auto answer = choose_config(p, Sizes(p), h200());
+          if (!std::holds_alternative<Config>(answer)) continue;
+          const Config& c = std::get<Config>(answer);
+          const std::string line = print_problem(p);
+          const int positions = 1 << c.positions_log2;
+          EXPECT_GE(positions, Sizes(p).l_out) << line;
+          EXPECT_GE(c.columns(), positions * p.n) << line;
+          EXPECT_EQ(positions % c.tiles8, 0) << line;  // a lane's columns belong to one sample
+          EXPECT_GE(c.unit_rows(), 1) << line;
+          EXPECT_GE(kPerLane << c.lanes_per_row_log2(), positions) << line;  // a row's lanes hold all positions
+          EXPECT_LE(p.n << (c.slices_log2 - c.k_slices_log2), kWarps) << line;
+          EXPECT_GE(c.slices_log2, c.k_slices_log2) << line;
+          EXPECT_GE(int64_t{c.tiles} * c.tile_channels, p.o) << line;
+          EXPECT_EQ(c.tiles % c.row_tiles, 0) << line;
+          EXPECT_EQ(c.tiles % c.cluster_tiles, 0) << line;
+          EXPECT_GE(int64_t{c.blocks_per_warp} * kWarps * c.k_slices(), c.blocks) << line;
+          EXPECT_LE(shared_plan(c, static_cast<int>(p.n)).ring + kMostRingBytes, h200().shared_per_block_optin) << line;
+        }
+      }
+    }
+  }
+}
+
+TEST(Sm90Stream, RefusesWithAReason) {
+  EXPECT_THAT(refusal("n=16,c=512,l=4,o=512,k=5,p=2,g=8"), HasSubstr("n=16"));
+  EXPECT_THAT(refusal("n=4,c=512,l=64,o=512,k=5,p=2,g=8"), HasSubstr("128 columns"));
+  EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,precision=highest"), HasSubstr("precision=highest"));
+  EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,lengths=1"), HasSubstr("lengths=1"));
+  EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,post=glu"), HasSubstr("glu"));
+  EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,layout=nlc"), HasSubstr("nlc"));
+  EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,cg=2"), HasSubstr("cg=2"));
+  EXPECT_THAT(refusal("n=1,c=512,l=4,o=136,k=5,p=2,g=8"), HasSubstr("17 channels"));
+  const Problem problem = parse_problem("n=1,c=512,l=16,o=512,k=5,p=2,g=8");
+  EXPECT_THAT(std::get<std::string>(choose_config(problem, Sizes(problem), rtx_3090())), HasSubstr("sm_86"));
+}
+
+TEST(Sm90Stream, PacksSixteenChannelsATileAndABlock) {
+  const Problem fp32 = parse_problem("n=1,c=20,l=4,o=24,k=5,p=2,g=3");
+  // Two tiles and two blocks of 16, five taps, two 16-bit parts.
+  EXPECT_EQ(packed_elements(fp32, config(print_problem(fp32))), 2 * 2 * 5 * 2 * 256);
+}
+
+}  // namespace
+}  // namespace convnorm::cuda::test

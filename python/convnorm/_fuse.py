@@ -271,7 +271,7 @@ def _take_over(module: nn.Module, names: tuple[str, ...], defaults: dict[str, An
 def _try(module: nn.Module) -> tuple[Optional[_Variant], str]:
     """Fuses one module if its forward pass holds the pattern; else leaves it and says why."""
     if _asks_for_types(type(module)):
-        return None, "its forward pass looks at the types of its arguments"
+        return None, "its forward pass looks at the types of its arguments, or its source is not to be had"
     arguments = _arguments(type(module))
     if arguments is None:
         return None, "its forward pass takes any number of arguments"

@@ -15,6 +15,12 @@ from .reference import Operands
 
 __all__ = ["Conv1dGroupNorm"]
 
+def _release(number: int) -> None:
+    # Objects also go while something is traced, and a traced call would release nothing.
+    with torch.utils._python_dispatch._disable_current_modes():
+        torch.ops.convnorm.release_weight(number)
+
+
 class WeightId:
     """A number under which a packed weight is kept. No other gets it; what is kept goes when this object does."""
 
@@ -22,10 +28,11 @@ class WeightId:
 
     def __init__(self) -> None:
         self.number = next(self._numbers)
-        weakref.finalize(self, torch.ops.convnorm.release_weight, self.number).atexit = False
+        weakref.finalize(self, _release, self.number).atexit = False
 
     def forget(self) -> None:
-        torch.ops.convnorm.release_weight(self.number)
+        """Lets the weight be packed again, into the same memory, which captured graphs may read."""
+        torch.ops.convnorm.forget_weight(self.number)
 
     def __deepcopy__(self, memo: dict) -> "WeightId":
         return WeightId()

@@ -82,6 +82,21 @@ def test_b070_graph(mode):
         assert torch.equal(y, wanted)
 
 
+def test_graphs_outlive_training_and_many_shapes():
+    module = Conv1dGroupNorm(6, 8, 4).cuda().eval()
+    x = x_fill(2, 6, 20).cuda()
+    with torch.no_grad():
+        wanted = module(x).clone()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = module(x)
+        module.train().eval()
+        for length in range(30, 60):
+            module(torch.randn(2, 6, length, device="cuda"))
+        graph.replay()
+        assert torch.equal(y, wanted)
+
+
 def test_b070_graph_of_forward_and_backward():
     given = leaves(on_gpu(s1()))
     wants = [each for each in given if each is not None]

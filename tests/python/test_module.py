@@ -1,4 +1,6 @@
 """convnorm.nn.Conv1dGroupNorm."""
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -110,6 +112,21 @@ def test_addresses_used_again_do_not_deceive():
         for _ in range(30):
             module.weight = nn.Parameter(torch.randn(8, 6, 3))
             expect_close(module(x), nn.functional.group_norm(nn.functional.conv1d(x, module.weight, None, 1, 1), 4))
+
+
+def test_modules_that_go_while_something_is_traced():
+    released = []
+    with torch._subclasses.FakeTensorMode():
+        kept = Conv1dGroupNorm(6, 8, 4)._kept
+        release = torch.ops.convnorm.release_weight
+        torch.ops.convnorm.release_weight = lambda number: released.append(number) or release(number)
+        try:
+            number = kept.number
+            del kept
+            gc.collect()
+        finally:
+            torch.ops.convnorm.release_weight = release
+    assert number in released
 
 
 def test_inference_tensors_are_packed_at_every_call():

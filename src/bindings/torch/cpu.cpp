@@ -27,6 +27,8 @@ constexpr Backend kCpu = {
     .order = [](void*, void*) { return true; },
 };
 
+void forget_weight(int64_t id) { weight_cache().forget(id); }
+
 void release_weight(int64_t id) { weight_cache().release(id); }
 
 std::string info() {
@@ -59,6 +61,7 @@ STABLE_TORCH_LIBRARY(convnorm, library) {
       "int weight_id=0, Tensor? lengths=None, Tensor? pre_slope=None, Tensor? post_slope=None, Tensor? "
       "film_scale=None, "
       "Tensor? film_shift=None, Tensor? residual=None) -> str");
+  library.def("forget_weight(int weight_id) -> ()");
   library.def("release_weight(int weight_id) -> ()");
   library.def("info() -> str");
 }
@@ -69,6 +72,7 @@ STABLE_TORCH_LIBRARY_IMPL(convnorm, CPU, library) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(convnorm, CompositeExplicitAutograd, library) {
+  library.impl("forget_weight", TORCH_BOX(&forget_weight));
   library.impl("release_weight", TORCH_BOX(&release_weight));
   library.impl("info", TORCH_BOX(&info));
 }

@@ -11,6 +11,9 @@ namespace {
 // Shapes for which one module keeps its weight: each costs the memory of a weight.
 constexpr size_t kMostPerWeight = 8;
 
+// No tensor has this version.
+constexpr int64_t kForgotten = -1;
+
 template <class T>
 T ask(const char* question, const Tensor& tensor) {
   std::array<StableIValue, 1> stack = {torch::stable::detail::from(tensor)};
@@ -64,6 +67,7 @@ Tensor WeightCache::packed(const Backend& backend, const convnorm_launch& launch
   if (found != entries.end() && found->weight.const_data_ptr() == weight.const_data_ptr() &&
       found->version == ask<int64_t>("aten::_version", weight)) {
     if (std::ranges::find(found->users, launch.stream) == found->users.end()) found->users.push_back(launch.stream);
+    found->captured = found->captured || backend.capturing(launch);
     return found->packed;
   }
   if (ask<bool>("aten::is_inference", weight)) return pack_once();
@@ -78,14 +82,22 @@ Tensor WeightCache::packed(const Backend& backend, const convnorm_launch& launch
     backend.wait(launch);
     return found->packed;
   }
-  Entry entry{plan, detached(weight), version, pack_once(), &backend, launch.stream, {launch.stream}};
+  Entry entry{plan, detached(weight), version, pack_once(), &backend, launch.stream, {launch.stream}, false};
   backend.wait(launch);  // once per weight: calls on any stream may use it from here on
-  if (entries.size() == kMostPerWeight) {
-    retire(std::move(entries.front()));
-    entries.erase(entries.begin());
+  const auto oldest = std::ranges::find(entries, false, &Entry::captured);
+  if (entries.size() >= kMostPerWeight && oldest != entries.end()) {
+    retire(std::move(*oldest));
+    entries.erase(oldest);
   }
   entries.push_back(std::move(entry));
   return entries.back().packed;
+}
+
+void WeightCache::forget(int64_t id) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = entries_.find(id); found != entries_.end()) {
+    for (Entry& entry : found->second) entry.version = kForgotten;
+  }
 }
 
 void WeightCache::release(int64_t id) {

@@ -24,7 +24,10 @@ class WeightCache {
   Tensor packed(const Backend& backend, const convnorm_launch& launch, int64_t id,
                 const std::shared_ptr<const Plan>& plan, const Tensor& weight);
 
-  // Forgets all of one id.
+  // Packs the weights of one id again at their next calls, in the same memory.
+  void forget(int64_t id);
+
+  // Gives up all of one id.
   void release(int64_t id);
 
  private:
@@ -36,6 +39,7 @@ class WeightCache {
     const Backend* backend;
     void* home;                // the stream in whose order the memory of `packed` is handed on
     std::vector<void*> users;  // streams that may still be reading it
+    bool captured;             // graphs read it: it stays as long as its id
   };
 
   // Gives up the memory once all users have read it.

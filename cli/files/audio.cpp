@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "cli/files/input_file.hpp"
@@ -69,8 +70,9 @@ void refuse_cut_wav(const InputFile& file, std::span<const std::byte> bytes) {
     const size_t held = bytes.size() - at - 8;
     if (claimed >= kNoClaim) return;
     if (claimed > held) {
-      file.fail(fmt::format("is truncated: the \"{:.4}\" chunk at byte {} claims {} bytes and {} are there",
-                            reinterpret_cast<const char*>(bytes.data() + at), at, claimed, held));
+      const std::string_view name(reinterpret_cast<const char*>(bytes.data() + at), 4);
+      file.fail(fmt::format("is truncated: the chunk {:?} at byte {} claims {} bytes and {} are there", name, at,
+                            claimed, held));
     }
     if (starts_with(bytes.subspan(at), "data")) return;
     at += 8 + claimed + claimed % 2;

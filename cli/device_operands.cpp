@@ -19,16 +19,7 @@ convnorm_tensors DeviceOperands::view() const {
     return found == buffers_.end() ? nullptr : found->second.data();
   };
   convnorm_tensors t = host_view_;
-  t.x = data("x");
-  t.bias = data("bias");
-  t.gamma = data("gamma");
-  t.beta = data("beta");
-  t.lengths = static_cast<const int64_t*>(data("lengths"));
-  t.pre_slope = data("pre_slope");
-  t.post_slope = data("post_slope");
-  t.film_scale = data("film_scale");
-  t.film_shift = data("film_shift");
-  t.residual = data("residual");
+  point_to_inputs(t, data);
   return t;
 }
 

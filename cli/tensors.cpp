@@ -204,16 +204,7 @@ convnorm_tensors Operands::view() const {
     return found != tensors.end() && found->second.shape != std::vector<int64_t>{1};
   };
   convnorm_tensors t{};
-  t.x = data("x");
-  t.bias = data("bias");
-  t.gamma = data("gamma");
-  t.beta = data("beta");
-  t.lengths = static_cast<const int64_t*>(data("lengths"));
-  t.pre_slope = data("pre_slope");
-  t.post_slope = data("post_slope");
-  t.film_scale = data("film_scale");
-  t.film_shift = data("film_shift");
-  t.residual = data("residual");
+  point_to_inputs(t, data);
   t.pre_slope_per_channel = per_channel("pre_slope");
   t.post_slope_per_channel = per_channel("post_slope");
   t.param_dtype = CONVNORM_F32;

@@ -31,6 +31,21 @@ inline int channel_axis(const convnorm_problem& problem) { return problem.layout
 inline int length_axis(const convnorm_problem& problem) { return problem.layout == CONVNORM_NCL ? 2 : 1; }
 ElementType element_type(convnorm_dtype dtype);
 
+// Sets the inputs of a call: data(name) says where the tensor of that name lies, null where there is none.
+template <class Data>
+void point_to_inputs(convnorm_tensors& t, const Data& data) {
+  t.x = data("x");
+  t.bias = data("bias");
+  t.gamma = data("gamma");
+  t.beta = data("beta");
+  t.lengths = static_cast<const int64_t*>(data("lengths"));
+  t.pre_slope = data("pre_slope");
+  t.post_slope = data("post_slope");
+  t.film_scale = data("film_scale");
+  t.film_shift = data("film_shift");
+  t.residual = data("residual");
+}
+
 // A problem with all of its inputs.
 struct Operands {
   convnorm_problem problem;

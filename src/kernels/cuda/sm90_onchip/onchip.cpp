@@ -45,6 +45,7 @@ class Sm90Onchip final : public CudaExecutable {
     return {.flops = sizes_.flops,
             .min_bytes = least,
             .moved_bytes = least,
+            .tensor_cores = true,
             .split_parts = problem_.dtype == CONVNORM_F32 ? config_.parts : 0};
   }
 

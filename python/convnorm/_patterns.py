@@ -353,7 +353,7 @@ def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight:
             cut = min(cut, post.index("add"))
     fused, rest = post[:cut], _stages(post[cut:])
     with_film, with_residual = "film" in fused, "add" in fused
-    y = functional.apply(_line(head, pre, fused, functional.precision_for(x, None)), Operands(
+    y = functional.apply(_line(head, pre, fused, functional.precision_for(x, None)), (
         x, weight, bias, gamma, beta, None, pre_slope, slope if "prelu" in fused else None,
         scale.flatten(1) if with_film else None, shift.flatten(1) if with_film else None,
         residual if with_residual else None), weight_id)

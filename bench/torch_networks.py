@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Whole networks, unfused and fused, each in the same modes: eager, CUDA graph, torch.compile(mode="reduce-overhead").
 
-usage: torch_networks.py [--device cuda|cpu] [--small] [--skip-compile]
+usage: torch_networks.py [--device cuda|cpu] [--only TEXT] [--small] [--skip-compile]
 
 Results are compared before anything is timed, in the precision class of PyTorch's defaults (TF32 for convolutions on GPUs,
 where ours takes three 16-bit products), and again after. Times are medians; of CUDA graphs by events over many replays.
-The networks are those of tests/python: a diffusion policy's conditional U-net and, where diffusers is installed, UNet1DModel.
+The networks: the conditional U-net of a diffusion policy in tests/python; where diffusers is installed its UNet1DModel, shaped
+as for reinforcement learning; where torchfcpe is, its pitch tracker on two seconds of sound, with random weights.
 """
 import argparse
 import copy
@@ -36,15 +37,23 @@ def value_function(batch):
         torch.randn(batch, 14, 32), 3, False)
 
 
+def pitch_tracker(batch):
+    from torchfcpe.models import CFNaiveMelPE
+
+    return (lambda: CFNaiveMelPE(128, 360, use_fa_norm=True, conv_only=True)), (torch.randn(batch, 200, 128),)
+
+
 def networks(small):
     widths = {"16-32": (16, 32)} if small else {"256-512-1024": (256, 512, 1024), "512-1024-2048": (512, 1024, 2048)}
     for name, each in widths.items():
         for batch in (1, 64):
             yield f"policy {name}, batch {batch}", *policy(each, batch)
-    try:
-        yield "UNet1DModel, batch 1", *value_function(1)
-    except ImportError:
-        pass
+    for name, build in (("UNet1DModel", value_function), ("FCPE", pitch_tracker)):
+        for batch in (1, 16):
+            try:
+                yield f"{name}, batch {batch}", *build(batch)
+            except ImportError:
+                pass
 
 
 def first(y):
@@ -87,12 +96,15 @@ def replayed(call):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--only", default="", help="networks whose titles hold this text")
     parser.add_argument("--small", action="store_true", help="a network that any machine computes in a moment")
     parser.add_argument("--skip-compile", action="store_true")
     options = parser.parse_args()
     name = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"PyTorch {torch.__version__}, convnorm {convnorm.version}, {name}")
     for title, build, inputs in networks(options.small):
+        if options.only not in title:
+            continue
         torch.manual_seed(0)
         plain = build().to(options.device).eval()
         inputs = tuple(each.to(options.device) if isinstance(each, torch.Tensor) else each for each in inputs)

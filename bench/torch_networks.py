@@ -3,6 +3,7 @@
 
 usage: torch_networks.py [--device cuda|cpu] [--only TEXT] [--small] [--skip-compile]
 
+Each chain of the fused network is timed first, and left alone where it would be slower; those are printed.
 Results are compared before anything is timed, in the precision class of PyTorch's defaults (TF32 for convolutions on GPUs,
 where ours takes three 16-bit products), and again after. Times are medians; of CUDA graphs by events over many replays.
 The networks: the conditional U-net of a diffusion policy in tests/python; where diffusers is installed its UNet1DModel, shaped
@@ -96,26 +97,28 @@ def replayed(call):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--only", default="", help="networks whose titles hold this text")
+    parser.add_argument("--only", default="", help="networks whose titles, with a comma at their end, hold this text")
     parser.add_argument("--small", action="store_true", help="a network that any machine computes in a moment")
     parser.add_argument("--skip-compile", action="store_true")
     options = parser.parse_args()
     name = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"PyTorch {torch.__version__}, convnorm {convnorm.version}, {name}")
     for title, build, inputs in networks(options.small):
-        if options.only not in title:
+        if options.only not in f"{title},":
             continue
         torch.manual_seed(0)
         plain = build().to(options.device).eval()
         inputs = tuple(each.to(options.device) if isinstance(each, torch.Tensor) else each for each in inputs)
         fused = copy.deepcopy(plain)
-        report = convnorm.fuse(fused)
+        report = convnorm.fuse(fused, inputs)
         with torch.no_grad():
             wanted = first(plain(*inputs))
             far = ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item()
             if not far < 1e-2:
                 raise SystemExit(f"{title}: the fused network's results are {far:.1e} of the largest away")
-            print(f"\n{title}: {len(report.fused)} norms fused, {len(report.left_alone)} left; difference {far:.1e} of the largest")
+            print(f"\n{title}: {len(report.fused)} chains fused, {len(report.left_alone)} left; difference {far:.1e} of the largest")
+            for entry in {(entry.text, round(entry.gain or 0, 2)) for entry in report.left_alone}:
+                print("  left:", *entry)
             for label, model in (("PyTorch", plain), ("convnorm", fused)):
                 line = f"  {label:<9} eager {timed(lambda: model(*inputs), options.device):8.3f} ms"
                 if options.device == "cuda":

@@ -9,8 +9,8 @@ from torch import Tensor, fx, nn
 
 from . import _patterns
 
-_SECONDS = 0.2  # of one pair, about; slow ones take at least _FEWEST rounds
-_FEWEST, _MOST = 3, 15
+_SECONDS = 0.3  # of one pair, about; slow ones take at least _FEWEST rounds
+_FEWEST, _MOST = 7, 15
 _SECONDS_OF_A_ROUND = 1e-3  # calls that are shorter are timed several at once
 _GRAPH_CALLS = 20
 

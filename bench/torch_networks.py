@@ -11,6 +11,7 @@ as for reinforcement learning; where torchfcpe is, its pitch tracker on two seco
 """
 import argparse
 import copy
+import functools
 import pathlib
 import sys
 import time
@@ -45,16 +46,14 @@ def pitch_tracker(batch):
 
 
 def networks(small):
+    """(title, what gives a builder and its inputs)."""
     widths = {"16-32": (16, 32)} if small else {"256-512-1024": (256, 512, 1024), "512-1024-2048": (512, 1024, 2048)}
     for name, each in widths.items():
         for batch in (1, 64):
-            yield f"policy {name}, batch {batch}", *policy(each, batch)
+            yield f"policy {name}, batch {batch}", functools.partial(policy, each, batch)
     for name, build in (("UNet1DModel", value_function), ("FCPE", pitch_tracker)):
         for batch in (1, 16):
-            try:
-                yield f"{name}, batch {batch}", *build(batch)
-            except ImportError:
-                pass
+            yield f"{name}, batch {batch}", functools.partial(build, batch)
 
 
 def first(y):
@@ -103,10 +102,15 @@ def main():
     options = parser.parse_args()
     name = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"PyTorch {torch.__version__}, convnorm {convnorm.version}, {name}")
-    for title, build, inputs in networks(options.small):
+    for title, describe in networks(options.small):
         if options.only not in f"{title},":
             continue
         torch.manual_seed(0)
+        try:
+            build, inputs = describe()
+        except (ImportError, RuntimeError) as error:  # diffusers turns the one into the other
+            print(f"\n{title}: left out, {str(error).splitlines()[-1]}")
+            continue
         plain = build().to(options.device).eval()
         inputs = tuple(each.to(options.device) if isinstance(each, torch.Tensor) else each for each in inputs)
         fused = copy.deepcopy(plain)

@@ -94,6 +94,7 @@ def test_the_pitch_of_a_recording(tmp_path):
     done = subprocess.run([sys.executable, ROOT / "examples/pitch.py", recording, "--output", tmp_path / "pitch"],
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+    assert "network " in done.stdout and "times as fast" in done.stdout
     assert "largest difference" in done.stdout and (tmp_path / "pitch.csv").read_text().startswith("seconds,hertz")
     difference = float(done.stdout.split("largest difference")[1].split()[0])
     assert difference < 0.1  # Hz

@@ -4,10 +4,12 @@
 usage: torch_networks.py [--device cuda|cpu] [--only TEXT] [--small] [--skip-compile]
 
 Each chain of the fused network is timed first, and left alone where it would be slower; those are printed.
-Results are compared before anything is timed, in the precision class of PyTorch's defaults (TF32 for convolutions on GPUs,
-where ours takes three 16-bit products), and again after. Times are medians; of CUDA graphs by events over many replays.
-The networks: the conditional U-net of a diffusion policy in tests/python; where diffusers is installed its UNet1DModel, shaped
-as for reinforcement learning; where torchfcpe is, its pitch tracker on two seconds of sound, with random weights.
+Results are compared before anything is timed, in the precision class of PyTorch's defaults (TF32 for convolutions on
+GPUs, where ours takes three 16-bit products), and again after. Times are medians; of CUDA graphs by events over many
+replays.
+The networks: the conditional U-net of a diffusion policy in tests/python; where diffusers is installed its UNet1DModel,
+shaped as for reinforcement learning; where torchfcpe is, its pitch tracker on two seconds of sound, with random
+weights.
 """
 import argparse
 import copy
@@ -25,18 +27,29 @@ from networks import ConditionalUnet  # noqa: E402
 
 
 def policy(widths, batch):
-    return (lambda: ConditionalUnet(7, 20, 128, widths)), (torch.randn(batch, 16, 7), torch.full((batch,), 7.0), torch.randn(batch, 20))
+    inputs = torch.randn(batch, 16, 7), torch.full((batch,), 7.0), torch.randn(batch, 20)
+    return (lambda: ConditionalUnet(7, 20, 128, widths)), inputs
 
 
 def value_function(batch):
     from diffusers import UNet1DModel
 
-    return (lambda: UNet1DModel(
-        sample_size=65536, in_channels=14, out_channels=14, time_embedding_type="positional", use_timestep_embedding=True,
-        flip_sin_to_cos=False, freq_shift=1, act_fn="mish", norm_num_groups=8, layers_per_block=1, downsample_each_block=False,
-        down_block_types=("DownResnetBlock1D",) * 4, up_block_types=("UpResnetBlock1D",) * 3,
-        mid_block_type="MidResTemporalBlock1D", out_block_type="OutConv1DBlock", block_out_channels=(32, 64, 128, 256))), (
-        torch.randn(batch, 14, 32), 3, False)
+    return (lambda: UNet1DModel(sample_size=65536,
+                                in_channels=14,
+                                out_channels=14,
+                                time_embedding_type="positional",
+                                use_timestep_embedding=True,
+                                flip_sin_to_cos=False,
+                                freq_shift=1,
+                                act_fn="mish",
+                                norm_num_groups=8,
+                                layers_per_block=1,
+                                downsample_each_block=False,
+                                down_block_types=("DownResnetBlock1D",) * 4,
+                                up_block_types=("UpResnetBlock1D",) * 3,
+                                mid_block_type="MidResTemporalBlock1D",
+                                out_block_type="OutConv1DBlock",
+                                block_out_channels=(32, 64, 128, 256))), (torch.randn(batch, 14, 32), 3, False)
 
 
 def pitch_tracker(batch):
@@ -120,7 +133,8 @@ def main():
             far = ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item()
             if not far < 1e-2:
                 raise SystemExit(f"{title}: the fused network's results are {far:.1e} of the largest away")
-            print(f"\n{title}: {len(report.fused)} chains fused, {len(report.left_alone)} left; difference {far:.1e} of the largest")
+            print(f"\n{title}: {len(report.fused)} chains fused, {len(report.left_alone)} left; difference {far:.1e} "
+                  "of the largest")
             for entry in {(entry.text, round(entry.gain or 0, 2)) for entry in report.left_alone}:
                 print("  left:", *entry)
             for label, model in (("PyTorch", plain), ("convnorm", fused)):
@@ -132,7 +146,8 @@ def main():
                 compiled = torch.compile(plain, mode="reduce-overhead")
                 for _ in range(3):
                     compiled(*inputs)
-                print(f"  torch.compile(mode='reduce-overhead') of PyTorch {timed(lambda: compiled(*inputs), 'cuda'):8.3f} ms")
+                milliseconds = timed(lambda: compiled(*inputs), "cuda")
+                print(f"  torch.compile(mode='reduce-overhead') of PyTorch {milliseconds:8.3f} ms")
             if not ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item() < 1e-2:
                 raise SystemExit(f"{title}: results changed while they were timed")
 

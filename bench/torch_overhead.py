@@ -3,10 +3,10 @@
 
 usage: torch_overhead.py [--device cuda|cpu] [--rounds N]
 
-The bare operator is PyTorch's documented kind, torch.library.custom_op, with the same arguments and, as ours, gradients of its
-own; it allocates its result and computes nothing. The problem is the smallest that does anything, x (1, 8, 4) and weight
-(8, 8, 1), so that what is timed is the way to the kernel; its computing is part of our time all the same. All are timed in
-turn, in one process, on one thread; printed are medians over the rounds of the mean time of one call.
+The bare operator is PyTorch's documented kind, torch.library.custom_op, with the same arguments and, as ours, gradients
+of its own; it allocates its result and computes nothing. The problem is the smallest that does anything, x (1, 8, 4)
+and weight (8, 8, 1), so that what is timed is the way to the kernel; its computing is part of our time all the same.
+All are timed in turn, in one process, on one thread; printed are medians over the rounds of the mean time of one call.
 """
 import argparse
 import statistics
@@ -23,12 +23,13 @@ CALLS = 200
 
 
 @torch.library.custom_op("convnorm_bench::bare", mutates_args=())
-def bare(x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor], beta: Optional[Tensor], attributes: str,
-         weight_id: int = 0) -> Tensor:
+def bare(x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor], beta: Optional[Tensor],
+         attributes: str, weight_id: int = 0) -> Tensor:
     return x.new_empty((1, 8, 4))
 
 
-bare.register_autograd(lambda ctx, grad: (None,) * 7, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[:5]))
+bare.register_autograd(lambda ctx, grad: (None,) * 7,
+                       setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[:5]))
 
 
 def candidates(device):
@@ -60,7 +61,8 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
-    print(f"PyTorch {torch.__version__}, convnorm {convnorm.version}, {name}, one thread; us a call, and times the bare operator's")
+    print(f"PyTorch {torch.__version__}, convnorm {convnorm.version}, {name}, one thread; us a call, and times the "
+          "bare operator's")
     modes = {"inference_mode": torch.inference_mode, "no_grad": torch.no_grad, "gradients recorded": torch.enable_grad}
     calls = candidates(options.device)
     found = {}

@@ -4,8 +4,9 @@
 usage: pitch.py RECORDING.wav [--output PREFIX] [--device cpu|cuda]
 
 The torchfcpe package brings the network: its input stack is Conv1d -> GroupNorm -> LeakyReLU -> Conv1d, in front of a
-conformer of pointwise convolutions with GLU and depthwise ones with SiLU. Each is timed on this recording and fused where
-that is faster. Writes PREFIX.csv (time, pitch of both) and, with matplotlib, PREFIX.png. pip install convnorm torchfcpe matplotlib.
+conformer of pointwise convolutions with GLU and depthwise ones with SiLU. Each is timed on this recording and fused
+where that is faster. Writes PREFIX.csv (time, pitch of both) and, with matplotlib, PREFIX.png. pip install convnorm
+torchfcpe matplotlib.
 """
 import argparse
 import contextlib
@@ -83,8 +84,8 @@ def main():
     print(f"{len(fused)} frames, {np.count_nonzero(fused)} voiced, median {np.median(fused[fused > 0]):.1f} Hz"
           if fused.any() else f"{len(fused)} frames, none voiced")
     print(f"largest difference {np.abs(fused - plain).max():.6f} Hz")
-    print(f"input stack {plain_stack:.2f} ms unfused, {fused_stack:.2f} ms fused, {plain_stack / fused_stack:.2f} times as fast")
-    print(f"network     {plain_all:.2f} ms unfused, {fused_all:.2f} ms fused, {plain_all / fused_all:.2f} times as fast")
+    for part, plain_ms, fused_ms in (("input stack", plain_stack, fused_stack), ("network", plain_all, fused_all)):
+        print(f"{part:<11} {plain_ms:.2f} ms unfused, {fused_ms:.2f} ms fused, {plain_ms / fused_ms:.2f} times as fast")
     try:
         import matplotlib
 

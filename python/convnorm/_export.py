@@ -34,7 +34,9 @@ class Exported:
         inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
         self._sizes = [list(node.meta["val"].shape) if isinstance(leaf, Tensor) else None
                        for node, leaf in zip(inputs, leaves, strict=True)]
-        self._ranges = {str(symbol): (bounds.lower, bounds.upper) for symbol, bounds in program.range_constraints.items()}
+        self._ranges = {
+            str(symbol): (bounds.lower, bounds.upper) for symbol, bounds in program.range_constraints.items()
+        }
         self.watched = [each for each in module.modules() if each is not module]
         self._own(module, whole)
         self.kept: list[WeightId] = []
@@ -80,7 +82,8 @@ class Exported:
     def _is_like(self, leaf: Any, example: Any, sizes: Any, symbols: dict[str, int]) -> bool:
         if not isinstance(example, Tensor):
             return type(leaf) is type(example) and leaf == example
-        if not isinstance(leaf, Tensor) or (leaf.dtype, leaf.device, leaf.dim()) != (example.dtype, example.device, example.dim()):
+        if not isinstance(leaf, Tensor) or leaf.dim() != example.dim() or (
+                leaf.dtype, leaf.device) != (example.dtype, example.device):
             return False
         for size, wanted, known in zip(leaf.shape, sizes, example.shape):
             name = str(wanted)

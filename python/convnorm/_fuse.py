@@ -1,8 +1,9 @@
 """Finds Conv1d -> GroupNorm -> activation in a network and fuses it in place.
 
-A module whose forward pass holds the pattern is traced by torch.fx and gets a class of its own, derived from its own class,
-whose forward pass is the traced one. Parameters, submodules, hooks and state_dict stay where they are; for arguments, modes or
-hooks that the trace does not cover the original forward pass runs. Where torch.fx cannot trace, torch.export is asked.
+A module whose forward pass holds the pattern is traced by torch.fx and gets a class of its own, derived from its own
+class, whose forward pass is the traced one. Parameters, submodules, hooks and state_dict stay where they are; for
+arguments, modes or hooks that the trace does not cover the original forward pass runs. Where torch.fx cannot trace,
+torch.export is asked.
 """
 from __future__ import annotations
 
@@ -53,8 +54,9 @@ class FusionReport:
         if not self.entries:
             return "no GroupNorm found"
         width = max(len(entry.name) for entry in self.entries)
-        return "\n".join(f"{entry.name:<{width}}  {'fused' if entry.fused else 'left '}  {entry.text}"
-                         + (f", {entry.gain:.2f} times as fast" if entry.gain is not None else "") for entry in self.entries)
+        return "\n".join(f"{entry.name:<{width}}  {'fused' if entry.fused else 'left '}  {entry.text}" +
+                         (f", {entry.gain:.2f} times as fast" if entry.gain is not None else "")
+                         for entry in self.entries)
 
 
 class _Shape:
@@ -195,7 +197,7 @@ class _Call:
 
 def _variant(module: nn.Module, constants: dict[str, Any], choice: _Choice,
              trial: Optional[tuple[_timing.Pairs, dict[str, Any]]] = None) -> _Variant:
-    """Traces and rewrites. Raises whatever tracing raises. `trial`, pairs and arguments by name, fills the choice first."""
+    """Traces and rewrites. Raises whatever tracing raises. `trial`: pairs and arguments by name, to fill the choice."""
     tracer = _Tracer(module)
     graph = tracer.trace(module, constants)
     for node in list(graph.nodes):  # the checks of constants: the choice of the variant is one
@@ -243,7 +245,8 @@ class _Fused:
                     _hooked(each) for each in exported.watched):
                 return exported.run(self, arguments, named)
             return kind._convnorm_forward(self, *arguments, **named)
-        if not named and len(arguments) == len(kind._convnorm_names) and all(isinstance(each, Tensor) for each in arguments):
+        if not named and len(arguments) == len(kind._convnorm_names) and all(
+                isinstance(each, Tensor) for each in arguments):
             variant = kind._convnorm_variants.get((self.training,))
             if variant is not None and variant.matches and not any(_hooked(each) for each in variant.watched):
                 return variant.run(self, *arguments)
@@ -309,17 +312,31 @@ def _arguments(kind: type) -> Optional[tuple[tuple[str, ...], dict[str, Any]]]:
 def _take_over(module: nn.Module, names: tuple[str, ...], defaults: dict[str, Any], choice: _Choice,
                exported: Optional[Exported] = None) -> None:
     kind = type(module)
-    module.__class__ = type(kind.__name__, (_Fused, kind), {
-        "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "_convnorm_class": kind,
-        "_convnorm_forward": kind.forward, "_convnorm_names": names, "_convnorm_defaults": defaults,
-        "_convnorm_choice": choice, "_convnorm_exported": exported, "_convnorm_variants": {}})
+    module.__class__ = type(
+        kind.__name__, (_Fused, kind), {
+            "__module__": kind.__module__,
+            "__qualname__": kind.__qualname__,
+            "__doc__": kind.__doc__,
+            "_convnorm_class": kind,
+            "_convnorm_forward": kind.forward,
+            "_convnorm_names": names,
+            "_convnorm_defaults": defaults,
+            "_convnorm_choice": choice,
+            "_convnorm_exported": exported,
+            "_convnorm_variants": {}
+        })
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _is_constant(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def _try(module: nn.Module, call: Optional[_Call], pairs: Optional[_timing.Pairs]) -> tuple[Optional[_Variant], _Choice, str]:
+def _try(module: nn.Module, call: Optional[_Call],
+         pairs: Optional[_timing.Pairs]) -> tuple[Optional[_Variant], _Choice, str]:
     """Fuses one module if its forward pass holds the pattern; else leaves it and says why."""
     choice = _Choice()
     if _asks_for_types(type(module)):
@@ -339,7 +356,7 @@ def _try(module: nn.Module, call: Optional[_Call], pairs: Optional[_timing.Pairs
     try:
         variant = _variant(module, constants, choice, trial)
     except Exception as error:  # as in _find
-        return None, choice, f"it could not be traced: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        return None, choice, f"it could not be traced: {_first_line(error)}"
     if variant.matches:
         _take_over(module, names, defaults, choice)
         key = (module.training, *sorted(constants.items(), key=lambda item: item[0]))
@@ -347,7 +364,8 @@ def _try(module: nn.Module, call: Optional[_Call], pairs: Optional[_timing.Pairs
     return variant, choice, ""
 
 
-def _try_export(module: nn.Module, call: _Call, pairs: Optional[_timing.Pairs]) -> tuple[Optional[Exported], _Choice, str]:
+def _try_export(module: nn.Module, call: _Call,
+                pairs: Optional[_timing.Pairs]) -> tuple[Optional[Exported], _Choice, str]:
     """As `_try`, by the second way, for the example's arguments and those like them."""
     choice = _Choice()
     try:
@@ -360,7 +378,7 @@ def _try_export(module: nn.Module, call: _Call, pairs: Optional[_timing.Pairs]) 
         matches = [match for match in matches if choice.takes(match)]
         exported.fuse(matches)
     except Exception as error:  # exporting runs the module's own code too
-        return None, choice, f"nor exported: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        return None, choice, f"nor exported: {_first_line(error)}"
     if matches:
         _take_over(module, (), {}, choice, exported)
     return exported, choice, ""
@@ -393,7 +411,8 @@ def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Op
     Args:
         model: any network. Its modules, parameters and the names in its state_dict stay.
         example_inputs: arguments of one call. With them results are compared in eval mode, and a network whose results
-            changed gets back its original modules; and modules that torch.fx cannot trace are exported for inputs like these.
+            changed gets back its original modules; and modules that torch.fx cannot trace are exported for inputs like
+            these.
         timing: whether each chain is timed on the example, in eval mode, as it stands and fused, on GPUs eagerly and in
             graphs; those that would be slower are left alone, and convolutions without a norm are fused where that is
             faster. None: where there are example inputs.

@@ -13,7 +13,8 @@ OLDEST_TORCH = (2, 10)
 try:
     import torch
 except ImportError as error:
-    raise ImportError("convnorm's operators need PyTorch, which this Python does not have; pip install torch") from error
+    raise ImportError(
+        "convnorm's operators need PyTorch, which this Python does not have; pip install torch") from error
 
 _folder = pathlib.Path(__file__).parent
 
@@ -33,7 +34,7 @@ def _load(name: str) -> None:
 
 
 def _other_major(built_with: str, torch_has: str) -> bool:
-    """Whether CUDA's major versions differ, between which nothing is promised; CONVNORM_CUDA_MISMATCH=allow lets them."""
+    """Whether CUDA's major versions differ, which promises nothing; CONVNORM_CUDA_MISMATCH=allow lets them."""
     return built_with.split(".")[0] != torch_has.split(".")[0] and os.environ.get("CONVNORM_CUDA_MISMATCH") != "allow"
 
 
@@ -48,8 +49,9 @@ if torch.version.cuda is None:
 elif not (_folder / "libconvnorm_torch_cuda.so").exists():
     cuda_absence = "convnorm was built without CUDA; install it where nvcc is found"
 elif _other_major(_build.cuda_version, torch.version.cuda):
-    cuda_absence = (f"convnorm was built with CUDA {_build.cuda_version} and this PyTorch with CUDA {torch.version.cuda}; "
-                    f"build it with nvcc {torch.version.cuda.split('.')[0]}, or set CONVNORM_CUDA_MISMATCH=allow")
+    cuda_absence = (
+        f"convnorm was built with CUDA {_build.cuda_version} and this PyTorch with CUDA {torch.version.cuda}; "
+        f"build it with nvcc {torch.version.cuda.split('.')[0]}, or set CONVNORM_CUDA_MISMATCH=allow")
 else:
     try:
         _load("libconvnorm_torch_cuda.so")

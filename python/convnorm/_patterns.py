@@ -136,11 +136,15 @@ def name_of(node: fx.Node) -> str:
 
 
 class Matcher:
-    """Matches of one graph. `modules` are those that it calls; without one, of a graph that calls none. With `convolutions`
-    also those without a norm: depthwise ones, and those that something follows which the operator computes along.
+    """Matches of one graph. `modules` are those that it calls; without one, of a graph that calls none. With
+    `convolutions` also those without a norm: depthwise ones, and those that something follows which the operator
+    computes along.
     """
 
-    def __init__(self, graph: fx.Graph, modules: Optional[dict[str, nn.Module]] = None, convolutions: bool = False) -> None:
+    def __init__(self,
+                 graph: fx.Graph,
+                 modules: Optional[dict[str, nn.Module]] = None,
+                 convolutions: bool = False) -> None:
         self.graph = graph
         self.convolutions = convolutions
         self.modules = modules or {}
@@ -199,7 +203,8 @@ class Matcher:
         """Where an axis of one is put into (N, C, L)."""
         if node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], tuple):
             index = node.args[1]
-            if index.count(None) == 1 and all(each is None or each == slice(None) for each in index) and len(index) <= 4:
+            if index.count(None) == 1 and all(
+                    each is None or each == slice(None) for each in index) and len(index) <= 4:
                 return index.index(None)
         if node.target in ("unsqueeze", torch.unsqueeze, _aten.unsqueeze.default):
             axis = _bound(node, input=None, dim=None)["dim"]
@@ -275,7 +280,12 @@ class Matcher:
                between: list[fx.Node]) -> Optional[Match]:
         module = self._module(conv)
         if module is not None:
-            called = {"stride": module.stride, "padding": module.padding, "dilation": module.dilation, "groups": module.groups}
+            called = {
+                "stride": module.stride,
+                "padding": module.padding,
+                "dilation": module.dilation,
+                "groups": module.groups
+            }
             mode = module.padding_mode
         else:
             called = _bound(conv, input=None, weight=None, bias=None, stride=1, padding=0, dilation=1, groups=1)
@@ -294,7 +304,8 @@ class Matcher:
         padding = 0 if padding == "valid" else padding
         if mode not in ("zeros", "reflect", "replicate"):
             return self._leave(norm, f"padding_mode={mode!r} is not among zeros, reflect, replicate")
-        if not all(isinstance(value, int) for value in (stride, dilation, called["groups"], groups)) or not isinstance(eps, float):
+        if not all(isinstance(value, int)
+                   for value in (stride, dilation, called["groups"], groups)) or not isinstance(eps, float):
             return self._leave(norm, "its numbers are not known before it runs")
         padded = None
         if padding == 0 and (found := self._padding_before(conv)) is not None:
@@ -305,7 +316,8 @@ class Matcher:
 
     def _padding_before(self, conv: fx.Node) -> Optional[tuple[fx.Node, tuple[int, int], str]]:
         node = _input(conv)
-        if not isinstance(node, fx.Node) or node.op != "call_function" or node.target not in _PADS or len(node.users) != 1:
+        if not isinstance(node, fx.Node) or node.op != "call_function" or node.target not in _PADS or len(
+                node.users) != 1:
             return None
         bound = _bound(node, input=None, pad=None, mode="constant", value=None)
         sides, mode = bound["pad"], bound["mode"]
@@ -366,14 +378,15 @@ class Matcher:
         """Whether anything from the convolution to the chain's end writes into a tensor that the chain did not make."""
         for node in list(self.graph.nodes)[self._order[match.padded or match.conv]:self._order[match.last]]:
             in_place = (node.op == "call_method" and node.target.endswith("_") and not node.target.endswith("__")) or (
-                node.op == "call_function" and (node.target in (operator.iadd, operator.imul, operator.isub, operator.setitem)
-                                                or getattr(getattr(node.target, "_schema", None), "is_mutable", False)))
+                node.op == "call_function" and
+                (node.target in (operator.iadd, operator.imul, operator.isub, operator.setitem) or
+                 getattr(getattr(node.target, "_schema", None), "is_mutable", False)))
             if in_place and node not in match.nodes:
                 return True
         return False
 
 
-# What stands in the graph ---------------------------------------------------------------------------------------------------
+# What stands in the graph -------------------------------------------------------------------------------------------
 
 
 def _line(head: tuple, pre: str, post: tuple[str, ...], precision: str) -> str:
@@ -387,8 +400,8 @@ def _stages(post: tuple[str, ...]) -> tuple:
 
 
 def _fits_film(tensor: Tensor, x: Tensor, channels: int, dtype: torch.dtype) -> bool:
-    return tensor.dim() == 3 and tensor.shape[0] == x.shape[0] and tensor.shape[1] == channels and tensor.shape[2] == 1 and (
-        tensor.dtype == dtype)
+    return tensor.dim() == 3 and tensor.dtype == dtype and (
+        tensor.shape[0] == x.shape[0] and tensor.shape[1] == channels and tensor.shape[2] == 1)
 
 
 def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight: Tensor, bias: Optional[Tensor],
@@ -498,7 +511,9 @@ def _parameters(graph: fx.Graph, match: Match, modules: dict[str, nn.Module]) ->
             found += [None, None]
         elif node.op == "call_module":
             module = modules[node.target]
-            found += [None if getattr(module, name) is None else graph.get_attr(f"{node.target}.{name}") for name in names]
+            found += [
+                None if getattr(module, name) is None else graph.get_attr(f"{node.target}.{name}") for name in names
+            ]
         elif node is match.conv:
             bound = _bound(node, input=None, weight=None, bias=None)
             found += [bound["weight"], bound["bias"]]

@@ -79,7 +79,9 @@ class Pairs:
 
 
 def _parameters(match: _patterns.Match, modules: dict[str, nn.Module]) -> Iterable[Tensor]:
-    called = [modules[node.target] for node in (match.conv, match.norm) if node is not None and node.op == "call_module"]
+    called = [
+        modules[node.target] for node in (match.conv, match.norm) if node is not None and node.op == "call_module"
+    ]
     return (each for module in called for each in module.parameters())
 
 

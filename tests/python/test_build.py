@@ -67,8 +67,8 @@ def test_b113_the_source_archive_is_whole(tmp_path):
     (unpacked,) = (each for each in tmp_path.iterdir() if each.is_dir())
     for folder in ("src", "include", "cmake", "python", "tests", "examples"):
         for each in (ROOT / folder).rglob("*"):
-            if each.suffix in (".cpp", ".cu", ".cuh", ".hpp", ".h", ".def", ".py", ".cmake", ".map", ".in", ".txt") and (
-                    "__pycache__" not in each.parts):
+            if each.suffix in (".cpp", ".cu", ".cuh", ".hpp", ".h", ".def", ".py", ".cmake", ".map", ".in",
+                               ".txt") and ("__pycache__" not in each.parts):
                 assert (unpacked / each.relative_to(ROOT)).exists(), each
     done = configure(tmp_path / "build", "-DCONVNORM_CUDA=OFF", source=unpacked)
     assert done.returncode == 0, done.stderr
@@ -79,8 +79,9 @@ def test_b111_another_major_version_of_cuda(tmp_path, monkeypatch):
     (tmp_path / "convnorm" / "libconvnorm_torch_cuda.so").write_bytes(b"not loaded")
     done = python("import torch\ntorch.version.cuda = '12.8'\nimport convnorm\nfrom convnorm import _library\n"
                   "print(_library.cuda_absence)", path=[tmp_path])
-    assert done.stdout.startswith("convnorm was built with CUDA 13.0 and this PyTorch with CUDA 12.8; build it with nvcc 12, "
-                                  "or set CONVNORM_CUDA_MISMATCH=allow"), done.stderr
+    assert done.stdout.startswith(
+        "convnorm was built with CUDA 13.0 and this PyTorch with CUDA 12.8; build it with nvcc 12, "
+        "or set CONVNORM_CUDA_MISMATCH=allow"), done.stderr
     assert not _library._other_major("13.0", "13.2")
     monkeypatch.setenv("CONVNORM_CUDA_MISMATCH", "allow")
     assert not _library._other_major("13.0", "12.8")

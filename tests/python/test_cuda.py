@@ -41,8 +41,8 @@ def test_gradients(line, operands):
     grad = torch.randn_like(y)
     with torch.backends.cudnn.flags(allow_tf32=False):
         found = torch.autograd.grad(y, [each for each in ours if each is not None], grad)
-    wanted = torch.autograd.grad(reference.conv1d_group_norm(parse(line), exact), [each for each in exact if each is not None],
-                                 grad.double())
+    wanted = torch.autograd.grad(reference.conv1d_group_norm(parse(line), exact),
+                                 [each for each in exact if each is not None], grad.double())
     for actual, wants in zip(found, wanted):
         scale = wants.abs().max().clamp(min=1)
         expect_close(actual / scale, wants / scale, 1e-4)
@@ -205,8 +205,8 @@ def test_reduce_overhead():
 
 
 def test_fused_chains_are_timed_eagerly_and_in_graphs():
-    model = nn.Sequential(nn.Conv1d(64, 64, 5, padding=2), nn.GroupNorm(8, 64), nn.Mish(), nn.Conv1d(64, 64, 3, groups=64),
-                          nn.SiLU()).cuda().eval()
+    model = nn.Sequential(nn.Conv1d(64, 64, 5, padding=2), nn.GroupNorm(8, 64), nn.Mish(),
+                          nn.Conv1d(64, 64, 3, groups=64), nn.SiLU()).cuda().eval()
     x = torch.randn(2, 64, 16, device="cuda")
     with torch.no_grad():
         wanted = model(x)

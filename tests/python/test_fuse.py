@@ -22,7 +22,8 @@ def calls(monkeypatch):
     """How often the operator ran."""
     counted = []
     apply = convnorm.functional.apply
-    monkeypatch.setattr(convnorm.functional, "apply", lambda *arguments: counted.append(arguments[0]) or apply(*arguments))
+    monkeypatch.setattr(convnorm.functional, "apply",
+                        lambda *arguments: counted.append(arguments[0]) or apply(*arguments))
     return counted
 
 
@@ -179,7 +180,8 @@ def test_same_results_gradients_and_names(name, calls):
         expect_close(actual / expected.abs().max().clamp(min=1), expected / expected.abs().max().clamp(min=1), 5e-5)
     assert list(model.state_dict()) == names
     with torch.no_grad():
-        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)) if "parametrization" not in name else model):
+        for other in (copy.deepcopy(model),
+                      pickle.loads(pickle.dumps(model)) if "parametrization" not in name else model):
             calls.clear()
             expect_close(other(*inputs), wanted)
             assert len(calls) == count

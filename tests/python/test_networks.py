@@ -24,11 +24,22 @@ def policy():
 def value_function():
     diffusers = pytest.importorskip("diffusers")
     torch.manual_seed(2)
-    model = diffusers.UNet1DModel(
-        sample_size=64, in_channels=6, out_channels=6, time_embedding_type="positional", use_timestep_embedding=True,
-        flip_sin_to_cos=False, freq_shift=1, act_fn="mish", norm_num_groups=8, layers_per_block=1, downsample_each_block=False,
-        down_block_types=("DownResnetBlock1D",) * 2, up_block_types=("UpResnetBlock1D",), block_out_channels=(16, 32),
-        mid_block_type="MidResTemporalBlock1D", out_block_type="OutConv1DBlock").eval()
+    model = diffusers.UNet1DModel(sample_size=64,
+                                  in_channels=6,
+                                  out_channels=6,
+                                  time_embedding_type="positional",
+                                  use_timestep_embedding=True,
+                                  flip_sin_to_cos=False,
+                                  freq_shift=1,
+                                  act_fn="mish",
+                                  norm_num_groups=8,
+                                  layers_per_block=1,
+                                  downsample_each_block=False,
+                                  down_block_types=("DownResnetBlock1D",) * 2,
+                                  up_block_types=("UpResnetBlock1D",),
+                                  block_out_channels=(16, 32),
+                                  mid_block_type="MidResTemporalBlock1D",
+                                  out_block_type="OutConv1DBlock").eval()
     return model, (torch.randn(2, 6, 16), 3, False)
 
 

@@ -13,7 +13,8 @@ from test_fuse import X, Film, block, calls, seed  # noqa: F401  (fixtures)
 
 
 def network():
-    return nn.Sequential(*block(), nn.Conv1d(8, 8, 5, padding=2, groups=8), nn.SiLU(), *block(8, 8), nn.Conv1d(8, 6, 1)).eval()
+    return nn.Sequential(*block(), nn.Conv1d(8, 8, 5, padding=2, groups=8), nn.SiLU(), *block(8, 8),
+                         nn.Conv1d(8, 6, 1)).eval()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ using namespace sm90_stream;
 
 class Sm90Stream final : public CudaExecutable {
  public:
-  Sm90Stream(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config) {
+  Sm90Stream(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config), constant_weights_(request.constant_weights) {
     if (config_.exchange == Exchange::kWords) reserve_sync_slot(device_.ordinal, words());
   }
 
@@ -35,6 +35,7 @@ class Sm90Stream final : public CudaExecutable {
         {"exchange", c.exchange == Exchange::kNone      ? "none"
                      : c.exchange == Exchange::kCluster ? "shared memory of the cluster"
                                                         : fmt::format("{} words", words())},
+        {"launch", constant_weights_ ? "dependent: weights are requested before the kernel before it has ended" : "plain"},
     };
   }
 
@@ -53,14 +54,14 @@ class Sm90Stream final : public CudaExecutable {
   void enqueue(const Arguments& arguments, void*, cudaStream_t stream) const override {
     SyncSlot slot{};
     if (config_.exchange == Exchange::kWords) slot = sync_slot(device_.ordinal, stream, words());
-    // Nothing tells yet that a caller promises constant weights.
-    launch_stream(arguments, config_, slot, false, stream);
+    launch_stream(arguments, config_, slot, constant_weights_, stream);
   }
 
  private:
   int64_t words() const { return problem_.n * (int64_t{config_.tiles} << config_.slices_log2); }
 
   Config config_;
+  bool constant_weights_;
 };
 
 }  // namespace

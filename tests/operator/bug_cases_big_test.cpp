@@ -127,7 +127,7 @@ TEST(BigCases, ASampleWhoseConvolutionCannotBeKept) {
     const Outcome outcome = run(in, {.threads = 2});
     ASSERT_EQ(outcome.fault, "");
     EXPECT_LE(outcome.workspace_bytes, outcome.bytes.size() + (size_t{64} << 20));
-    EXPECT_EQ(compare(in, Expected(in), outcome.y, Arithmetic::single_precision), "") << outcome.path;
+    EXPECT_EQ(compare(in, Expected(in), outcome.y, arithmetic_of(in, outcome.path)), "") << outcome.path;
   }
 }
 

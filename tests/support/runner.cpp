@@ -310,8 +310,7 @@ std::string check_every_path(const Inputs& in, std::vector<std::string>* taken, 
       in,
       [&](const Outcome& outcome) {
         if (taken) taken->push_back(outcome.path);
-        const bool exact = outcome.path == "reference";
-        return compare(in, expected, outcome.y, exact ? Arithmetic::double_precision : Arithmetic::single_precision);
+        return compare(in, expected, outcome.y, arithmetic_of(in, outcome.path));
       },
       misalignment);
 }

@@ -28,7 +28,7 @@ class Sm90Stream final : public CudaExecutable {
     return {
         {"tile", fmt::format("{} channels x {} columns ({} positions a sample)", c.tile_channels, c.columns(),
                              1 << c.positions_log2)},
-        {"products", c.parts == 2 ? "3" : "1"},
+        {"products", fmt::format("{}", c.products())},
         {"taps", c.taps > 0 ? "shifted in registers" : "loaded one by one"},
         {"CTAs", fmt::format("{}, {} a tile, clusters of {}", c.grid(), c.k_slices(), c.cluster())},
         {"warps", fmt::format("{} with {} blocks of {} input channels", kWarps, c.blocks_per_warp, kBlockInputs)},

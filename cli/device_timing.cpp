@@ -147,8 +147,7 @@ Timing time_chain_on_device(const std::vector<ChainBlock>& blocks, const TimingO
   size_t bytes = 0;
   std::vector<std::unique_ptr<Link>> links;
   for (const ChainBlock& block : blocks) {
-    const bool reads_before =
-        !links.empty() && follows(links.back()->block.plan->problem(), block.plan->problem());
+    const bool reads_before = !links.empty() && follows(links.back()->block.plan->problem(), block.plan->problem());
     links.push_back(std::make_unique<Link>(block, reads_before ? links.back().get() : nullptr));
     bytes += block.plan->packed_size();
   }

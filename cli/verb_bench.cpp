@@ -37,7 +37,8 @@ class Bench {
     if (!flags.problem.tensors.empty()) given_ = read_safetensors(flags.problem.tensors).tensors;
     on_gpu_ = flags.plan.chosen_device() == CONVNORM_CUDA;
     if (on_gpu_ && flags.unfused) throw BadInput("--unfused times CPU paths; use --device cpu, or leave it out");
-    if (!on_gpu_ && flags.chain) throw BadInput("--chain replays a graph of kernels; use --device cuda, or leave it out");
+    if (!on_gpu_ && flags.chain)
+      throw BadInput("--chain replays a graph of kernels; use --device cuda, or leave it out");
     if (flags.chain && flags.hot) throw BadInput("--chain gives each block a weight of its own; leave --hot out");
     if (!on_gpu_) machine_ = measure_machine(flags.plan.options());
   }
@@ -74,7 +75,7 @@ class Bench {
     int linked = 0;
     for (const NamedProblem& named : problems) {
       if (named.problem.n == 0) throw BadInput("n=0 leaves nothing to time; give n of at least 1");
-      operands.push_back(draw_operands(named.problem).front());
+      operands.push_back(draw(named.problem));
       const auto plan = std::make_shared<const Plan>(named.problem, options);
       if (!flags_.no_check) {
         const CheckOptions check{.threads = flags_.plan.threads};
@@ -115,13 +116,19 @@ class Bench {
     return options;
   }
 
+  Operands draw(const convnorm_problem& problem) const {
+    Origin origin;
+    Operands drawn = complete(problem, given_, flags_.problem.seed, &origin);
+    for (const std::string& note : origin.notes) print_note(note);
+    return drawn;
+  }
+
   // Two sets of tensors that differ in x alone.
   std::vector<Operands> draw_operands(const convnorm_problem& problem) const {
-    Origin origin;
-    Operands first = complete(problem, given_, flags_.problem.seed, &origin);
-    for (const std::string& note : origin.notes) print_note(note);
+    Operands first = draw(problem);
     TensorMap others = first.tensors;
     others.erase("x");
+    Origin origin;
     Operands second = complete(problem, std::move(others), flags_.problem.seed + 1, &origin);
     std::vector<Operands> both;
     both.push_back(std::move(first));

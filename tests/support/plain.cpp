@@ -262,7 +262,8 @@ std::string compare(const Inputs& inputs, const Expected& expected, const std::v
   for (size_t i = 0; i < y.size(); ++i) {
     const double want = expected.y[i];
     if ((std::isnan(want) && std::isnan(y[i])) || want == y[i]) continue;
-    const double tolerance = arithmetic == Arithmetic::double_precision ? expected.rounding(i) : expected.tolerance(i, error);
+    const double tolerance =
+        arithmetic == Arithmetic::double_precision ? expected.rounding(i) : expected.tolerance(i, error);
     if (std::fabs(y[i] - want) <= tolerance) continue;
     // From here on f16 rounds to infinity.
     if (std::isinf(y[i]) && expected.dtype == CONVNORM_F16 && std::fabs(want) + tolerance >= 65520) continue;

@@ -14,8 +14,8 @@ std::vector<double> evaluate_in_double(const Inputs& inputs);
 
 // In which order an output of the convolution is summed. One order may err little by luck; all three hardly do.
 enum class Order { channels_outside, taps_outside, backwards };
-// `parts`: bf16 parts of which a product's operands consist; 0: they are taken as they are. With two, the product of the
-// two smaller ones is left out: three products.
+// `parts`: bf16 parts of which a product's operands consist; 0: they are taken as they are. With two, the product of
+// the two smaller ones is left out: three products.
 std::vector<double> evaluate_in_float(const Inputs& inputs, Order order, int parts = 0);
 
 // How a path forms its products.

@@ -54,9 +54,7 @@ class OnDevice {
     y->copy_to(values.data());
     return {values.begin(), values.end()};
   }
-  std::string fault() const {
-    return compare(in, Expected(in), result(), arithmetic_of(in, convnorm_plan_path(plan)));
-  }
+  std::string fault() const { return compare(in, Expected(in), result(), arithmetic_of(in, convnorm_plan_path(plan))); }
 
   struct Case : Inputs {
     explicit Case(const Inputs& inputs) : Inputs(inputs) {}

@@ -14,12 +14,12 @@ namespace convnorm::cuda::sm90_stream {
 inline constexpr int kTileRows = 16;     // output channels of a tile: the rows of mma.sync
 inline constexpr int kBlockInputs = 16;  // input channels of a block: the depth of mma.sync
 inline constexpr int kMostSamples = 8;
-inline constexpr int kMostTiles8 = 16;        // column tiles of 8
-inline constexpr int kMostTiles8OfSix = 4;    // with six products
-inline constexpr int kFewestInputs = 16;      // C_in * K
+inline constexpr int kMostTiles8 = 16;            // column tiles of 8
+inline constexpr int kMostTiles8OfSix = 4;        // with six products
+inline constexpr int kFewestInputs = 16;          // C_in * K
 inline constexpr int kFewestInputsOfHalves = 64;  // below, halves of fp32 would show: six products
-inline constexpr int kPerLane = 4;      // positions that a lane finishes
-inline constexpr int kMostCluster = 8;  // larger ones do not fill the chip
+inline constexpr int kPerLane = 4;                // positions that a lane finishes
+inline constexpr int kMostCluster = 8;            // larger ones do not fill the chip
 
 // How the CTAs of a group tell each other their statistics.
 enum class Exchange : int {
@@ -64,8 +64,9 @@ struct Config {
   CONVNORM_HOST_DEVICE int cluster_units() const { return cluster_tiles << slices_log2; }  // of one sample
 };
 
-inline constexpr int kWarps = 8;                  // of a CTA
-inline constexpr int kMostRingBytes = 213 << 10;  // of all warps: weights and inputs in flight
+inline constexpr int kPrefetchedBytes = 20 << 10;  // of a warp's weights, into L2
+inline constexpr int kWarps = 8;                   // of a CTA
+inline constexpr int kMostRingBytes = 213 << 10;   // of all warps: weights and inputs in flight
 
 // The one plan of shared memory; byte offsets. First the barriers: sums received, and moments of all samples received.
 // All that is needed early has a fixed place.

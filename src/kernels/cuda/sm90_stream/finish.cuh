@@ -22,9 +22,9 @@ struct Requested {
   __device__ __forceinline__ float value(int dtype) const {
     uint32_t bits;
     asm volatile("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(bits) : "r"(low), "r"(high));
-    if (dtype == CONVNORM_F32) return __uint_as_float(bits);
-    return dtype == CONVNORM_BF16 ? __uint_as_float(bits << 16)
-                                  : __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+    const uint32_t half = __float_as_uint(__half2float(__ushort_as_half(static_cast<unsigned short>(bits))));
+    const uint32_t narrow = dtype == CONVNORM_BF16 ? bits << 16 : half;
+    return __uint_as_float(dtype == CONVNORM_F32 ? bits : narrow);
   }
 };
 
@@ -55,6 +55,7 @@ class Finish {
     request(gamma_, t_.gamma, channel_);
     request(beta_, t_.beta, channel_);
     asm volatile("" ::"l"(t_.y), "l"(t_.shift), "r"(t_.post[0].op), "f"(t_.post[3].param));
+    if (t_.pre_slope != nullptr) request(pre_slope_, t_.pre_slope, t_.pre_slope_per_channel ? channel_ : 0);
     if (t_.slope != nullptr) request(slope_, t_.slope, t_.slope_per_channel ? channel_ : 0);
     if (t_.scale != nullptr) {
       request(scale_, t_.scale, n_ * t_.o + channel_);
@@ -105,7 +106,12 @@ class Finish {
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) v[i] += bias;
     if (t_.has_pre) {
-      apply_pre(p_.arguments, v, [&](int i) { return Position{n_, channel_, position_ + i, inside_}; });
+      // relu is prelu with a slope of 0, except that it keeps no minus.
+      const float slope = pre_slope_.value(t_.param_dtype);
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        if (v[i] < 0) v[i] = t_.pre_slope == nullptr ? 0.0f : v[i] * slope;
+      }
     }
     if (t_.has_norm) normalise(v);
     post(v);
@@ -246,8 +252,8 @@ class Finish {
     return gather([&](int i, float count) { return await(words + i, tag, count); });
   }
 
-  // Merges the moments of all units of the group, which read(0, count), ..., read(group_units - 1, count) give, each lane
-  // its share, in an order that depends on their number alone: the same bits everywhere.
+  // Merges the moments of all units of the group, which read(0, count), ..., read(group_units - 1, count) give, each
+  // lane its share, in an order that depends on their number alone: the same bits everywhere.
   template <class Read>
   __device__ __forceinline__ Moments gather(const Read& read) const {
     const int lane = lane_ & (t_.merging_lanes - 1);
@@ -338,7 +344,7 @@ class Finish {
   bool has_unit_;
   bool inside_;  // in a row that holds a channel, of a sample that exists
   Requested bias_, gamma_, beta_;
-  Requested slope_, scale_, shift_;
+  Requested pre_slope_, slope_, scale_, shift_;
   uint32_t residual_[kPerLane];  // bits of elements
 };
 

@@ -81,7 +81,8 @@ class Inputs {
     first_channel_ += kBlockInputs;
   }
 
-  // With inputs that are shifted: the lane's share of a stage on its way into its part of a slot, zeros past the last channel.
+  // With inputs that are shifted: the lane's share of a stage on its way into its part of a slot, zeros past the last
+  // channel.
   __device__ __forceinline__ void copy(uint32_t slot, int stage) const {
     const Front& f = p_.front;
     const int channel = first_channel_ + stage * kBlockInputs;

@@ -12,7 +12,8 @@ void launch_traits(const Parameters& p, LaunchShape shape, cudaStream_t stream) 
   // Where inputs are shifted, products wait for shared memory anyway: one order serves both.
   constexpr bool kOneOrder = !T::kShiftsSums;
   const bool weights_first = kOneOrder || shape.programmatic;
-  launch("launching sm90_stream", weights_first ? stream_kernel<T, true> : stream_kernel<T, kOneOrder>, shape, stream, p);
+  launch("launching sm90_stream", weights_first ? stream_kernel<T, true> : stream_kernel<T, kOneOrder>, shape, stream,
+         p);
 }
 
 template <class Element, int kParts, int kTaps>

@@ -122,7 +122,8 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
 
   const int first_block = (k_slice * kWarps + warp) * f.blocks_per_warp;
   const int stages = min(max(f.blocks - first_block, 0), f.blocks_per_warp) * (T::kShifts ? 1 : f.taps);
-  const uint4* next_weights = f.packed + static_cast<uint32_t>(tile * f.tile_vectors + first_block * f.block_vectors + lane);
+  const uint4* next_weights =
+      f.packed + static_cast<uint32_t>(tile * f.tile_vectors + first_block * f.block_vectors + lane);
   uint4 weights[T::kDepth][T::kWeightVectors];
   typename Inputs<T>::Raw raw[T::kDepth];
   const auto load_weights = [&](int slot, bool wanted) {
@@ -132,6 +133,11 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
     }
     next_weights += T::kWeightVectors * 32;
   };
+  // A warp computes a stage only when all that it has requested is there, and requests the next ones only then. So that
+  // memory does not idle meanwhile, what comes after those is on its way into L2.
+  const auto prefetch_weights = [&](const uint4* from, int count) {
+    if (count > 0 && lane == 0) ptx::prefetch_l2(from, count * (T::kWeightVectors * 512));
+  };
   // Warps of few stages jump over loads that they do not need.
   const auto none_left = [&](int u) { return u >= 2 && u % 2 == 0 && u >= stages; };
   const auto load_first_weights = [&] {
@@ -140,6 +146,7 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
       if (none_left(u)) break;
       load_weights(u, u < stages);
     }
+    prefetch_weights(next_weights, min(stages - T::kDepth, T::kPrefetched));
   };
   if constexpr (kWeightsFirst) {
     load_first_weights();
@@ -196,6 +203,8 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
       }
       multiply<T>(sums, weights[u], raw[u], inputs);
       load_weights(u, stage + u + T::kDepth < stages);
+      prefetch_weights(next_weights + (T::kPrefetched - 1) * T::kWeightVectors * 32,
+                       stage + u + T::kDepth + T::kPrefetched < stages ? 1 : 0);
       if constexpr (T::kInputsAhead) load_inputs(u, stage + u + T::kDepth);
       if constexpr (T::kShiftsInputs) {
         copy_inputs(slot, stage + u + T::kXDepth);

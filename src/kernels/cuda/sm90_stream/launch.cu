@@ -35,8 +35,8 @@ Front front_of(const Arguments& a, const Config& c, const SharedPlan& plan) {
           .positions_log2 = static_cast<uint8_t>(c.positions_log2)};
 }
 
-// Bit by bit the distances at which lanes of a group merge: along a row those that hold positions, then from row to row.
-// 0 where a lane holds fewer than kPerLane positions.
+// Bit by bit the distances at which lanes of a group merge: along a row those that hold positions, then from row to
+// row. 0 where a lane holds fewer than kPerLane positions.
 int merging_distances(const Config& c, int64_t l_out) {
   const int64_t lanes = l_out / kPerLane;
   if (l_out % kPerLane != 0 || (lanes & (lanes - 1)) != 0) return 0;
@@ -62,8 +62,8 @@ Tail tail_of(const Arguments& a, const Config& c, const SharedPlan& plan, const 
             .group_units = c.group_units,
             .cluster_units = c.cluster_units(),
             .eps = static_cast<float>(a.eps),
-            .inverse_count = static_cast<float>(1.0 / static_cast<double>(std::max<int64_t>(
-                                                          a.groups > 0 ? a.o / a.groups * a.l_out : 1, 1))),
+            .inverse_count = static_cast<float>(
+                1.0 / static_cast<double>(std::max<int64_t>(a.groups > 0 ? a.o / a.groups * a.l_out : 1, 1))),
             .tile_channels = byte(c.tile_channels),
             .unit_rows = byte(c.unit_rows()),
             .group_rows = byte(c.group_rows),
@@ -80,9 +80,11 @@ Tail tail_of(const Arguments& a, const Config& c, const SharedPlan& plan, const 
             .has_pre = a.pre != CONVNORM_NONE,
             .y_vectors = a.l_out % kPerLane == 0 && aligned(a.y, kPerLane * element),
             .slope_per_channel = a.post_slope_per_channel,
+            .pre_slope_per_channel = a.pre_slope_per_channel,
             .post_count = byte(a.post_count),
             .y = a.y,
             .residual = a.residual,
+            .pre_slope = a.pre == CONVNORM_PRELU ? a.pre_slope : nullptr,
             .slope = a.post_slope,
             .scale = a.film_scale,
             .shift = a.film_shift,

@@ -1,7 +1,7 @@
 // The weight in the order in which the kernel's lanes take it: [tile][block][tap][part][lane][8], 16-bit parts, zeros
 // past the last channel. A lane's eight are the A operand of mma.sync: with g = lane / 4 and q = lane % 4, element
-// 2 * i + e is row g + 8 * (i & 1) and input channel q + 4 * (2 * (i >> 1) + e) of the block. For six products the eight
-// stay fp32: [tile][block][tap][half of the eight][lane][4].
+// 2 * i + e is row g + 8 * (i & 1) and input channel q + 4 * (2 * (i >> 1) + e) of the block. For six products the
+// eight stay fp32: [tile][block][tap][half of the eight][lane][4].
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/sm90_stream/launch.hpp"

@@ -13,7 +13,8 @@ using namespace sm90_stream;
 
 class Sm90Stream final : public CudaExecutable {
  public:
-  Sm90Stream(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config), constant_weights_(request.constant_weights) {
+  Sm90Stream(const PlanRequest& request, const Config& config)
+      : CudaExecutable(request), config_(config), constant_weights_(request.constant_weights) {
     if (config_.exchange == Exchange::kWords) reserve_sync_slot(device_.ordinal, words());
   }
 
@@ -35,7 +36,8 @@ class Sm90Stream final : public CudaExecutable {
         {"exchange", c.exchange == Exchange::kNone      ? "none"
                      : c.exchange == Exchange::kCluster ? "shared memory of the cluster"
                                                         : fmt::format("{} words", words())},
-        {"launch", constant_weights_ ? "dependent: weights are requested before the kernel before it has ended" : "plain"},
+        {"launch",
+         constant_weights_ ? "dependent: weights are requested before the kernel before it has ended" : "plain"},
     };
   }
 

@@ -41,8 +41,8 @@ struct Traits {
   // follow each other on one sum wait for each other.
   static constexpr int kSums = kShiftsSums ? kStageTaps : kTiles8 >= 4 ? 1 : 2;
 
-  // Stages whose weights are on their way or in use, in registers; with few columns their inputs are beside them. What a
-  // stage in use needs besides: its sums, its operands, and where weights are taken apart their parts.
+  // Stages whose weights are on their way or in use, in registers; with few columns their inputs are beside them. What
+  // a stage in use needs besides: its sums, its operands, and where weights are taken apart their parts.
   static constexpr bool kInputsAhead = kTiles8 <= 4;
   static constexpr int kInUse =
       4 * kSums * kTiles8 + 2 * kParts * kTiles8 + 4 * kXWords + (kWholeWeights ? 12 * kStageTaps : 0);
@@ -51,6 +51,9 @@ struct Traits {
   static constexpr int kMostDepth = kTiles8 <= 2 ? 8 : 4;  // each has code of its own
   static constexpr int kDepth = kFittingDepth < 1 ? 1 : kFittingDepth > kMostDepth ? kMostDepth : kFittingDepth;
 
+  // Stages beyond those, on their way into L2: all warps' together are a fraction of it.
+  static constexpr int kPrefetched = kPrefetchedBytes / (512 * kWeightVectors) + 1;
+
   // Where inputs are shifted, they pass through a ring of each warp's own in shared memory, in which each lane reads
   // only what it copied itself. Afterwards it takes the warp's sums.
   static constexpr int kXVector = kXWords < 4 ? kXWords : 4;  // words that are copied as one
@@ -58,7 +61,8 @@ struct Traits {
   static constexpr int kFitting = kShiftsInputs ? kMostRingBytes / (kWarps * kStageBytes) : 1;
   static constexpr int kXDepth = kFitting > 16 ? 16 : kFitting;
   static constexpr int kSumBytes = kTileRows * 8 * kTiles8 * 4;
-  static constexpr int kRingBytes = kXDepth * kStageBytes > kSumBytes ? kXDepth * kStageBytes : kSumBytes;  // of one warp
+  static constexpr int kRingBytes =
+      kXDepth * kStageBytes > kSumBytes ? kXDepth* kStageBytes : kSumBytes;  // of one warp
   static_assert(!kShiftsInputs || kXDepth >= 2);
 };
 
@@ -105,12 +109,12 @@ struct Tail {
   uint8_t merged_by;  // where lanes hold kPerLane values of a group or none: distances of lanes that merge; else 0
   bool even, has_norm, has_pre;
   bool y_vectors;  // a lane's positions of y may be stored as one vector
-  bool slope_per_channel;
+  bool slope_per_channel, pre_slope_per_channel;
   uint8_t post_count;
-  void* y;               // (N, C_out, L_out)
-  const void* residual;  // as y
-  const void* slope;     // (1) or (C_out)
-  const void* scale;     // (N, C_out), as shift
+  void* y;                        // (N, C_out, L_out)
+  const void* residual;           // as y
+  const void *pre_slope, *slope;  // (1) or (C_out)
+  const void* scale;              // (N, C_out), as shift
   const void* shift;
   TailOp post[CONVNORM_MAX_POST];
 };

@@ -131,6 +131,7 @@ Timing time_on_device(const std::shared_ptr<const Plan>& plan, const std::vector
       timed += seconds;
       samples.push_back(seconds / static_cast<double>(nodes));
     }
+    timing.clock_mhz = clock_mhz();
     for (const auto& set : sets) {
       if (timing.fault.empty()) timing.fault = set->fault(workspace);
     }
@@ -173,6 +174,7 @@ Timing time_chain_on_device(const std::vector<ChainBlock>& blocks, const TimingO
       samples.push_back(chain.replay());
       timed += samples.back();
     }
+    timing.clock_mhz = clock_mhz();
     for (size_t i = 0; i < links.size() && timing.fault.empty(); ++i) {
       if (links[i]->result() != links[i]->expected) {
         timing.fault = fmt::format("block {} gives another result in the chain than by itself", i + 1);

@@ -8,73 +8,13 @@
 #include <cstring>
 #include <thread>
 
-#include "operator/bug_case.hpp"
-#include "support/device_block.hpp"
-#include "support/inputs.hpp"
+#include "kernels/cuda/on_device.hpp"
 
 namespace convnorm::test {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-int device_count() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-}
-
-// The first problem with all that may come with it, on the current device: each tensor in memory of its own.
-class OnDevice {
- public:
-  explicit OnDevice(const std::string& line = std::string(kS1) + ",post=silu", bool constant_weights = false)
-      : in(make_inputs(line)) {
-    const convnorm_plan_options options{.device = CONVNORM_CUDA, .constant_weights = constant_weights};
-    EXPECT_EQ(convnorm_plan_create(&in.problem, &options, &plan), CONVNORM_OK) << convnorm_last_error();
-    x = block(in.x), w = block(in.w), bias = block(in.bias), gamma = block(in.gamma), beta = block(in.beta);
-    packed = room(convnorm_plan_packed_size(plan)), workspace = room(convnorm_plan_workspace_size(plan));
-    y = room(in.y_bytes());
-    EXPECT_EQ(pack(w->data()), CONVNORM_OK) << convnorm_last_error();
-    tensors.x = x->data(), tensors.packed_weight = packed->data(), tensors.bias = bias->data();
-    tensors.gamma = gamma->data(), tensors.beta = beta->data(), tensors.y = y->data();
-    cudaDeviceSynchronize();
-  }
-  ~OnDevice() { convnorm_plan_destroy(plan); }
-
-  convnorm_status pack(const void* weight, void* stream = nullptr) {
-    const convnorm_launch launch{.parallel_for = nullptr, .parallel_context = nullptr, .stream = stream};
-    return convnorm_pack_weight(plan, weight, packed->data(), packed->size(), &launch);
-  }
-  convnorm_status execute(void* stream = nullptr) {
-    const convnorm_launch launch{.parallel_for = nullptr, .parallel_context = nullptr, .stream = stream};
-    return convnorm_execute(plan, &tensors, workspace->data(), workspace->size(), &launch);
-  }
-  std::vector<double> result() const {
-    cudaDeviceSynchronize();
-    std::vector<float> values(in.y_bytes() / sizeof(float));
-    y->copy_to(values.data());
-    return {values.begin(), values.end()};
-  }
-  std::string fault() const { return compare(in, Expected(in), result(), arithmetic_of(in, convnorm_plan_path(plan))); }
-
-  struct Case : Inputs {
-    explicit Case(const Inputs& inputs) : Inputs(inputs) {}
-    size_t y_bytes() const { return static_cast<size_t>(sizes.y_elements) * sizeof(float); }
-  };
-
-  Case in;
-  convnorm_plan* plan = nullptr;
-  std::unique_ptr<DeviceBlock> x, w, bias, gamma, beta, packed, workspace, y;
-  convnorm_tensors tensors{};
-
- private:
-  static std::unique_ptr<DeviceBlock> block(const std::vector<float>& values) {
-    return std::make_unique<DeviceBlock>(values.data(), values.size() * sizeof(float));
-  }
-  static std::unique_ptr<DeviceBlock> room(size_t bytes) {
-    const std::vector<std::byte> poison(bytes, std::byte{0xff});
-    return std::make_unique<DeviceBlock>(poison.data(), bytes);
-  }
-};
 
 class Calls : public testing::Test {
  protected:
@@ -151,7 +91,7 @@ constexpr const char* kPolicy = "n=1,c=512,l=16,o=512,k=5,p=2,g=8,bias=1,post=mi
 #if CUDART_VERSION >= 13000  // older ones name these functions otherwise
 // A dependent launch may run beside the kernel before it, which therefore must not be the one that packs its weight.
 TEST_F(Calls, PackingNeverStandsDirectlyBeforeADependentLaunch) {
-  OnDevice call(kPolicy, true);
+  OnDevice call(kPolicy, nullptr, true);
   if (std::string(convnorm_plan_path(call.plan)) != "sm90_stream") GTEST_SKIP() << "no path launches so";
   cudaGraph_t graph = nullptr;
   ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
@@ -185,7 +125,7 @@ TEST_F(Calls, PackingNeverStandsDirectlyBeforeADependentLaunch) {
 #endif
 
 TEST_F(Calls, AWeightThatHasJustBeenPackedIsTheOneThatCounts) {
-  OnDevice careful(kPolicy), call(kPolicy, true);
+  OnDevice careful(kPolicy), call(kPolicy, nullptr, true);
   std::vector<float> other = call.in.w;
   for (float& value : other) value = -value;
   const DeviceBlock negated(other.data(), other.size() * sizeof(float));
@@ -205,7 +145,7 @@ TEST_F(Calls, AWeightThatHasJustBeenPackedIsTheOneThatCounts) {
 
 // Each call reads what the one before wrote, and writes what the one before read.
 TEST_F(Calls, DependentCallsSeeEachOthersResults) {
-  OnDevice careful(kPolicy), call(kPolicy, true);
+  OnDevice careful(kPolicy), call(kPolicy, nullptr, true);
   for (OnDevice* each : {&careful, &call}) {
     void* const first = each->x->data();
     for (int round = 0; round < 200; ++round) {

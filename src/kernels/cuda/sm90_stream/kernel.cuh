@@ -134,9 +134,13 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
     next_weights += T::kWeightVectors * 32;
   };
   // A warp computes a stage only when all that it has requested is there, and requests the next ones only then. So that
-  // memory does not idle meanwhile, what comes after those is on its way into L2.
-  const auto prefetch_weights = [&](const uint4* from, int count) {
-    if (count > 0 && lane == 0) ptx::prefetch_l2(from, count * (T::kWeightVectors * 512));
+  // memory does not idle meanwhile, the rest is on its way into L2, where it is little; where it is much, that would only
+  // be in the way of what is needed first.
+  const auto prefetch_rest = [&] {
+    const int rest = stages - T::kDepth;
+    if (rest > 0 && rest <= T::kPrefetched && lane == 0) {
+      ptx::prefetch_l2(next_weights, rest * (T::kWeightVectors * 512));
+    }
   };
   // Warps of few stages jump over loads that they do not need.
   const auto none_left = [&](int u) { return u >= 2 && u % 2 == 0 && u >= stages; };
@@ -146,7 +150,7 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
       if (none_left(u)) break;
       load_weights(u, u < stages);
     }
-    prefetch_weights(next_weights, min(stages - T::kDepth, T::kPrefetched));
+    prefetch_rest();
   };
   if constexpr (kWeightsFirst) {
     load_first_weights();
@@ -203,8 +207,6 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
       }
       multiply<T>(sums, weights[u], raw[u], inputs);
       load_weights(u, stage + u + T::kDepth < stages);
-      prefetch_weights(next_weights + (T::kPrefetched - 1) * T::kWeightVectors * 32,
-                       stage + u + T::kDepth + T::kPrefetched < stages ? 1 : 0);
       if constexpr (T::kInputsAhead) load_inputs(u, stage + u + T::kDepth);
       if constexpr (T::kShiftsInputs) {
         copy_inputs(slot, stage + u + T::kXDepth);

@@ -51,7 +51,7 @@ struct Traits {
   static constexpr int kMostDepth = kTiles8 <= 2 ? 8 : 4;  // each has code of its own
   static constexpr int kDepth = kFittingDepth < 1 ? 1 : kFittingDepth > kMostDepth ? kMostDepth : kFittingDepth;
 
-  // Stages beyond those, on their way into L2: all warps' together are a fraction of it.
+  // Stages beyond those that may be on their way into L2: all warps' together are a fraction of it.
   static constexpr int kPrefetched = kPrefetchedBytes / (512 * kWeightVectors) + 1;
 
   // Where inputs are shifted, they pass through a ring of each warp's own in shared memory, in which each lane reads

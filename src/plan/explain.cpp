@@ -68,6 +68,9 @@ std::vector<Row> rows(const convnorm_plan& plan, const convnorm_machine* machine
   result.push_back(
       {"z_bytes", cost.z_bytes, with_unit(cost.z_bytes, "B of convolution results held outside the caches")});
   result.push_back({"workspace_bytes", cost.workspace_bytes, with_unit(cost.workspace_bytes, "B")});
+  result.push_back({"split_parts", cost.split_parts,
+                    cost.split_parts == 0 ? "none: operands are multiplied as they are"
+                                          : fmt::format("{} of bfloat16 for each fp32 operand", cost.split_parts)});
   result.push_back({"packed_bytes", plan.executable->packed_bytes(),
                     with_unit(static_cast<double>(plan.executable->packed_bytes()), "B")});
   if (machine != nullptr) result.push_back(floor_row(cost, sizes, *machine));

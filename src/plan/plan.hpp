@@ -49,6 +49,7 @@ struct Accounting {
   double moved_bytes = 0;  // expected traffic beyond the caches
   double z_bytes = 0;      // convolution results held outside the caches' working set; 0 on the fused paths
   double workspace_bytes = 0;
+  int split_parts = 0;  // bfloat16 parts that fp32 operands are multiplied in; 0: as they are
 };
 
 // An implementation configured for one problem. Immutable; run() may be called from many threads.

@@ -53,7 +53,7 @@ class OnDevice {
     y->copy_to(values.data());
     return {values.begin(), values.end()};
   }
-  std::string fault() const { return compare(in, Expected(in), result(), Arithmetic::single_precision); }
+  std::string fault() const { return compare(in, Expected(in), result(), arithmetic_of(plan)); }
 
   struct Case : Inputs {
     explicit Case(const Inputs& inputs) : Inputs(inputs) {}

@@ -42,7 +42,10 @@ class Sm90Onchip final : public CudaExecutable {
 
   Accounting accounting() const override {
     const double least = compulsory_bytes(problem_, sizes_);
-    return {.flops = sizes_.flops, .min_bytes = least, .moved_bytes = least};
+    return {.flops = sizes_.flops,
+            .min_bytes = least,
+            .moved_bytes = least,
+            .split_parts = problem_.dtype == CONVNORM_F32 ? config_.parts : 0};
   }
 
  protected:

@@ -21,32 +21,44 @@ __device__ __forceinline__ void apply_row_pre(const Arguments& a, float (&v)[N],
   }
 }
 
-// Ops [first, last) of the list, none of which is a glu. position(i) is that of v[i], or negative where v[i] is of no
-// account.
-template <class Element, int N, class PositionOf>
-__device__ __forceinline__ void apply_row_post(const Arguments& a, int first, int last, float (&v)[N],
-                                               const RowPlace& row, const PositionOf& position) {
+// Ops [first, last) of the list, none of which is a glu, on kRows rows of N values. row(h) is the place of row h,
+// position(i) that of values v[h][i], or negative where they are of no account.
+template <class Element, int kRows, int N, class PlaceOf, class PositionOf>
+__device__ __forceinline__ void apply_row_post(const Arguments& a, int first, int last, float (&v)[kRows][N],
+                                               const PlaceOf& row, const PositionOf& position) {
 #pragma unroll 1
   for (int s = first; s < last; ++s) {
     const PostOp& stage = a.post[s];
     if (stage.op == CONVNORM_FILM) {
-      const int64_t at = row.n * stage.channels + row.channel;
-      const float scale = load_parameter<Element>(a, a.film_scale, at);
-      const float shift = load_parameter<Element>(a, a.film_shift, at);
 #pragma unroll
-      for (int i = 0; i < N; ++i) v[i] = fmaf(v[i], scale, shift);
+      for (int h = 0; h < kRows; ++h) {
+        const RowPlace place = row(h);
+        const int64_t at = place.n * stage.channels + place.channel;
+        const float scale = load_parameter<Element>(a, a.film_scale, at);
+        const float shift = load_parameter<Element>(a, a.film_shift, at);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[h][i] = fmaf(v[h][i], scale, shift);
+      }
     } else if (stage.op == CONVNORM_ADD) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const int64_t l = position(i);
-        if (l >= 0) v[i] += load<Element>(a.residual, y_index(a, {row.n, row.channel, l, true}));
+      for (int h = 0; h < kRows; ++h) {
+        const RowPlace place = row(h);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          const int64_t l = position(i);
+          if (l >= 0) v[h][i] += load<Element>(a.residual, y_index(a, {place.n, place.channel, l, true}));
+        }
       }
     } else {
-      float argument = stage.param;
-      if (stage.op == CONVNORM_PRELU) {
-        argument = load_parameter<Element>(a, a.post_slope, a.post_slope_per_channel ? row.channel : 0);
+      float argument[kRows];
+#pragma unroll
+      for (int h = 0; h < kRows; ++h) {
+        argument[h] = stage.op == CONVNORM_PRELU
+                          ? load_parameter<Element>(a, a.post_slope, a.post_slope_per_channel ? row(h).channel : 0)
+                          : stage.param;
       }
-      detail::apply_formula(stage.op, v, [&](int) { return argument; });
+      auto& all = reinterpret_cast<float (&)[kRows * N]>(v);
+      detail::apply_formula(stage.op, all, [&](int i) { return argument[i / N]; });
     }
   }
 }

@@ -158,62 +158,58 @@ class Cta {
     return T::position(r, base, 0, 0) >= 0 && T::position(r, base, 31, T::kOutputs - 1) < end;
   }
 
+  // In fp32 and, where that does not hold the squares, again in double: mean, then squares.
   __device__ __forceinline__ Slot measure_job(const Job& j, int held) const {
     const Row<Element> r = row(j, held);
     const Channel c = channel(j);
     Running running;
     float reference = 0;
     bool has_reference = false;
-    T::for_each_tile(r, j.valid, [&](int base) {
-      Values v;
-      compute(r, c, j.positions, base, v);
-      const auto is_valid = [&](int i) {
-        const int at = T::position(r, base, lane_, i);
-        return at >= 0 && at < j.valid;
-      };
-      if (!has_reference) {
-        bool own = false;
-#pragma unroll
-        for (int i = 0; i < T::kOutputs; ++i) {
-          if (!own && is_valid(i)) reference = v[i], own = true;
-        }
-        const unsigned lanes = __ballot_sync(~0u, own);
-        if (lanes != 0) {
-          reference = __shfl_sync(~0u, reference, __ffs(lanes) - 1);
-          has_reference = true;
-        }
-      }
-      running.add(v, reference, whole(r, base, j.valid), is_valid);
-    });
-    Slot m = running.merged(reference);
-    if (beyond_fp32(m)) m = measure_in_double(r, c, j);
-    return m;
-  }
-
-  __device__ __noinline__ Slot measure_in_double(const Row<Element>& r, const Channel& c, const Job& j) const {
     Slot m = {static_cast<double>(j.valid), 0, 0};
 #pragma unroll 1
-    for (int pass = 0; pass < 2; ++pass) {
+    for (int pass = 0; pass < 3; ++pass) {
       double sum = 0;
       T::for_each_tile(r, j.valid, [&](int base) {
         Values v;
         compute(r, c, j.positions, base, v);
-#pragma unroll
-        for (int i = 0; i < T::kOutputs; ++i) {
+        const auto is_valid = [&](int i) {
           const int at = T::position(r, base, lane_, i);
-          if (at < 0 || at >= j.valid) continue;
-          const double distance = static_cast<double>(v[i]) - m.mean;
-          sum += pass == 0 ? distance : distance * distance;
+          return at >= 0 && at < j.valid;
+        };
+        if (pass > 0) {
+#pragma unroll
+          for (int i = 0; i < T::kOutputs; ++i) {
+            const double distance = static_cast<double>(v[i]) - m.mean;
+            if (is_valid(i)) sum += pass == 1 ? distance : distance * distance;
+          }
+          return;
         }
+        if (!has_reference) has_reference = choose_reference(v, is_valid, reference);
+        running.add(v, reference, whole(r, base, j.valid), is_valid);
       });
-      sum = sum_warp(sum);
       if (pass == 0) {
-        m.mean = sum / m.count;
+        const Slot narrow = running.merged(reference);
+        if (!beyond_fp32(narrow)) return narrow;
+      } else if (pass == 1) {
+        m.mean = sum_warp(sum) / m.count;
       } else {
-        m.m2 = sum;
+        m.m2 = sum_warp(sum);
       }
     }
     return m;
+  }
+
+  // Any valid value, the same for all lanes. False if there is none yet.
+  template <class IsValid>
+  static __device__ __forceinline__ bool choose_reference(const Values& v, const IsValid& is_valid, float& reference) {
+    bool own = false;
+#pragma unroll
+    for (int i = 0; i < T::kOutputs; ++i) {
+      if (!own && is_valid(i)) reference = v[i], own = true;
+    }
+    const unsigned lanes = __ballot_sync(~0u, own);
+    if (lanes != 0) reference = __shfl_sync(~0u, reference, __ffs(lanes) - 1);
+    return lanes != 0;
   }
 
   // Statistics of this CTA's jobs: of each warp's where they belong to one domain, else of each job's.
@@ -301,10 +297,15 @@ class Cta {
 #pragma unroll
         for (int i = 0; i < T::kOutputs; ++i) v[i] = fmaf(v[i] - norm.mean_high - norm.mean_low, scale, plus);
       }
-      apply_row_post<Element>(a_, 0, a_.post_count, v, {j.n, j.channel}, [&](int i) {
-        const int at = T::position(r, base, lane_, i);
-        return at < 0 || at >= j.valid ? int64_t{-1} : j.first + at;
-      });
+      apply_row_post<Element>(
+          a_, 0, a_.post_count, reinterpret_cast<float (&)[1][T::kOutputs]>(v),
+          [&](int) {
+            return RowPlace{j.n, j.channel};
+          },
+          [&](int i) {
+            const int at = T::position(r, base, lane_, i);
+            return at < 0 || at >= j.valid ? int64_t{-1} : j.first + at;
+          });
       if (!whole(r, base, j.valid)) {
 #pragma unroll
         for (int i = 0; i < T::kOutputs; ++i) {

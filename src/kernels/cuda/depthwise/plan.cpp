@@ -53,33 +53,33 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
     c.row_elements = static_cast<int>(row_elements(p, sizes, c.piece));
     c.domain_jobs = std::max<int64_t>(1, sizes.o_per_norm_group) * c.pieces;
   };
-  // How many jobs of this shape fit, beside the slots of the largest team.
-  const auto fitting = [&] {
-    const int64_t slots = int64_t{sizeof(Slot)} * (std::max(kWarps, kMostHeld) + most_ctas) + 64;
+  c.domains = p.n * (has_norm(p) ? p.groups : p.o);
+  // CTAs of a domain that occupy the GPU.
+  const auto spread = [&] { return std::min(c.domain_jobs, most_ctas / std::min(c.domains, most_ctas)); };
+  // How many jobs of this shape fit, beside the slots of so large a team.
+  const auto fitting = [&](int64_t team) {
+    const int64_t slots = int64_t{sizeof(Slot)} * (team > 1 ? kWarps + team : kMostHeld) + 32;
     const int64_t job = round_up(int64_t{c.row_elements} * element, 16) + 4 * p.k;
-    return std::max<int64_t>(0, (bytes - slots) / job);
+    return std::min<int64_t>(std::max<int64_t>(0, (bytes - slots) / job), kMostHeld);
   };
   // Half of the warps busy is enough; more pieces mean more inputs read twice.
   const int64_t blocks = quotient_up(sizes.l_out, kBlock);
   const int64_t wanted = std::clamp<int64_t>(quotient_up(most_ctas * kWarps / 2, rows), 1, blocks);
   shape(wanted);
-  while (fitting() < kWarps && c.piece > kBlock) shape(c.pieces * 2);
-  const int64_t fit = std::min<int64_t>(fitting(), kMostHeld);
+  while (fitting(spread()) < kWarps && c.piece > kBlock) shape(c.pieces * 2);
+  int64_t fit = fitting(spread());
   if (fit == 0) {
     return fmt::format("k={}, d={}, s={}: the {} inputs of a piece do not fit in {} bytes of shared memory", p.k,
                        p.dilation, p.stride, c.row_elements, bytes);
   }
 
-  c.domains = p.n * (has_norm(p) ? p.groups : p.o);
   // As many CTAs a domain as keep it on chip, and as occupy the GPU.
-  const int64_t on_chip = quotient_up(c.domain_jobs, fit);
-  const int64_t spread = std::min(c.domain_jobs, most_ctas / std::min(c.domains, most_ctas));
-  c.team = static_cast<int>(std::min(std::max(on_chip, spread), most_ctas));
+  c.team = 1;
   if (has_norm(p)) {
-    const int64_t each = quotient_up(c.domain_jobs, c.team);
-    c.team = static_cast<int>(quotient_up(c.domain_jobs, each));
-  } else {
-    c.team = 1;
+    const int64_t on_chip = quotient_up(c.domain_jobs, fit);
+    const int64_t team = std::min(std::max(on_chip, spread()), most_ctas);
+    c.team = static_cast<int>(quotient_up(c.domain_jobs, quotient_up(c.domain_jobs, team)));
+    fit = std::max<int64_t>(1, fitting(c.team));
   }
   c.domains_per_cta = 1;
   if (c.team == 1) {

@@ -1,0 +1,149 @@
+// Moments of the columns, slice by slice of a sample's positions: sums of products in double, of distances from one of
+// the slice's own inputs, so that an offset of the signal costs no digits.
+#include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/moments/launch.hpp"
+
+namespace convnorm::cuda::moments {
+
+namespace {
+
+// Where a column's inputs lie in shared memory: at + position * step.
+struct Column {
+  int at, step;
+};
+
+constexpr int kOne = 0, kZero = 1, kConstants = 2;  // doubles at the start of shared memory
+
+__device__ __forceinline__ Column column_at(const Parameters& p, int r, int inputs_at) {
+  if (r == p.config.columns) return {kOne, 0};
+  if (r > p.config.columns) return {kZero, 0};
+  const int taps = static_cast<int>(p.arguments.k), c = r / taps;
+  return {inputs_at + c * p.measured_width + (r - c * taps) * static_cast<int>(p.arguments.dilation),
+          static_cast<int>(p.arguments.stride)};
+}
+
+// One step of a sum over lanes that leaves half of the values to each half of them.
+template <int kValues>
+__device__ __forceinline__ void halve(double (&v)[kSide * kSide], int lane, int mask) {
+  const bool upper = lane & mask;
+#pragma unroll
+  for (int i = 0; i < kValues / 2; ++i) {
+    const double other = __shfl_xor_sync(~0u, upper ? v[i] : v[i + kValues / 2], mask);
+    v[i] = (upper ? v[i + kValues / 2] : v[i]) + other;
+  }
+}
+
+// Adds a square's products over positions part * 32 + lane + i * step, i = 0, 1, ..., to `sums`.
+__device__ __forceinline__ void add_square(const Parameters& p, const double* shared, int inputs_at, int row, int column,
+                                           int first, int step, int positions, int lane, double* sums) {
+  Column left[kSide], right[kSide];
+#pragma unroll
+  for (int i = 0; i < kSide; ++i) {
+    left[i] = column_at(p, row * kSide + i, inputs_at);
+    right[i] = column_at(p, column * kSide + i, inputs_at);
+  }
+  double v[kSide * kSide] = {};
+#pragma unroll 2
+  for (int t = first + lane; t < positions; t += step) {
+    double a[kSide], b[kSide];
+#pragma unroll
+    for (int i = 0; i < kSide; ++i) {
+      a[i] = shared[left[i].at + t * left[i].step];
+      b[i] = shared[right[i].at + t * right[i].step];
+    }
+#pragma unroll
+    for (int i = 0; i < kSide * kSide; ++i) v[i] = fma(a[i / kSide], b[i % kSide], v[i]);
+  }
+  halve<16>(v, lane, 16);
+  halve<8>(v, lane, 8);
+  halve<4>(v, lane, 4);
+  halve<2>(v, lane, 2);
+  v[0] += __shfl_xor_sync(~0u, v[0], 1);
+  // Bits 4, 3, 2 and 1 of the lane chose the halves.
+  if (lane % 2 == 0) sums[lane / 2] += v[0];
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ Parameters p) {
+  extern __shared__ double shared[];
+  const Arguments& a = p.arguments;
+  const Config& c = p.config;
+  const int along = squares_along(c.columns), count = squares(c.columns), parts = measure_parts(c.columns);
+  double* const sums = shared + kConstants;  // [part][square][kSide * kSide]
+  const int sum_count = parts * count * kSide * kSide, inputs_at = kConstants + sum_count;
+  const int slice = static_cast<int>(blockIdx.x % c.slices);
+  const int64_t unit = blockIdx.x / c.slices, n = unit / a.conv_groups, conv_group = unit % a.conv_groups;
+  const int64_t length = sample_length(a, n);
+  const int64_t begin = int64_t{slice} * c.slice(), end = min(begin + c.slice(), valid_outputs(a, length));
+  if (begin >= end) return;
+  const auto* x = static_cast<const Element*>(a.x) + (a.layout == CONVNORM_NCL ? (n * a.c + conv_group * a.c_per_conv_group) * a.l
+                                                                            : n * a.l * a.c + conv_group * a.c_per_conv_group);
+  const int64_t channel_step = a.layout == CONVNORM_NCL ? a.l : 1, step = a.layout == CONVNORM_NCL ? 1 : a.c;
+  const int inputs = static_cast<int>(a.c_per_conv_group);
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int64_t pilot_at = max(int64_t{0}, min(begin * a.stride - a.pad_left, length - 1));
+  const auto pilot_of = [&](int channel) {
+    return length > 0 ? to_float(__ldg(x + channel * channel_step + pilot_at * step)) : 0.0f;
+  };
+
+  if (thread == 0) shared[kOne] = 1, shared[kZero] = 0;
+  for (int i = thread; i < sum_count; i += kThreads) sums[i] = 0;
+  for (int64_t first = begin; first < end; first += c.tile) {
+    const int positions = static_cast<int>(min(static_cast<int64_t>(c.tile), end - first));
+    const int width = static_cast<int>(inputs_under(a, positions));
+    const int64_t from = first * a.stride - a.pad_left;
+    for (int channel = 0; channel < inputs; ++channel) {
+      const double pilot = pilot_of(channel);
+      for (int i = thread; i < width; i += kThreads) {
+        const int64_t at = input_position(a, from + i, length);
+        const float value = at >= 0 ? to_float(__ldg(x + channel * channel_step + at * step)) : 0.0f;
+        shared[inputs_at + channel * p.measured_width + i] = static_cast<double>(value) - pilot;
+      }
+    }
+    __syncthreads();
+    for (int item = warp; item < count * parts; item += kWarps) {
+      const int part = item / count;
+      int square = item % count, row = 0;
+      double* const own = sums + item * kSide * kSide;
+      while (square >= along - row) square -= along - row, ++row;
+      add_square(p, shared, inputs_at, row, row + square, 32 * part, 32 * parts, positions, lane, own);
+    }
+    __syncthreads();
+  }
+
+  const auto sum_of = [&](int at) {
+    double sum = 0;
+    for (int part = 0; part < parts; ++part) sum += sums[part * count * kSide * kSide + at];
+    return sum;
+  };
+  const double positions = static_cast<double>(end - begin);
+  double* record = reinterpret_cast<double*>(p.workspace + p.places.slices) + int64_t{blockIdx.x} * c.record();
+  for (int r = thread; r < c.columns; r += kThreads) {
+    record[r] = static_cast<double>(pilot_of(r / static_cast<int>(a.k))) + sum_of(product_at(r, c.columns, along)) / positions;
+  }
+  for (int square = warp; square < count; square += kWarps) {
+    int column = square, row = 0;
+    while (column >= along - row) column -= along - row, ++row;
+    const int i = row * kSide + lane / kSide % kSide, j = (row + column) * kSide + lane % kSide;
+    if (lane >= kSide * kSide || j >= c.columns || i >= c.columns) continue;
+    const double left = sum_of(product_at(i, c.columns, along)), right = sum_of(product_at(j, c.columns, along));
+    record[c.columns + square * kSide * kSide + lane] = sum_of(square * kSide * kSide + lane) - left * (right / positions);
+  }
+}
+
+}  // namespace
+
+void launch_measure(const Parameters& p, cudaStream_t stream) {
+  const Arguments& a = p.arguments;
+  const int64_t ctas = a.n * a.conv_groups * p.config.slices;
+  with_device_element(a.dtype, [&](auto type) {
+    launch("launching moments' measuring of columns", measure_kernel<decltype(type)>,
+           {.grid = dim3(static_cast<unsigned>(ctas)),
+            .block = dim3(kThreads),
+            .shared_bytes = static_cast<size_t>(measure_bytes(p.config, a.c_per_conv_group, p.measured_width))},
+           stream, p);
+  });
+}
+
+}  // namespace convnorm::cuda::moments

@@ -5,6 +5,9 @@
 #ifdef CONVNORM_DEPTHWISE
 #include "kernels/cuda/depthwise/depthwise.hpp"
 #endif
+#ifdef CONVNORM_MOMENTS
+#include "kernels/cuda/moments/moments.hpp"
+#endif
 #ifdef CONVNORM_SM90_ONCHIP
 #include "kernels/cuda/sm90_onchip/onchip.hpp"
 #endif
@@ -22,6 +25,11 @@ constexpr Implementation kImplementations[] = {
     {"depthwise", "every output channel reads one input channel, kept in shared memory from the statistics to the store",
      "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
      consider_depthwise},
+#endif
+#ifdef CONVNORM_MOMENTS
+    {"moments", "statistics follow from second moments of the inputs, then one pass computes and stores",
+     "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
+     consider_moments},
 #endif
 #ifdef CONVNORM_SM90_STREAM
     {"sm90_stream", "few positions and wide channels: every SM has its part of the weight on its way at once",

@@ -45,22 +45,48 @@ bool cut_slices(const Problem& p, const Sizes& sizes, const DeviceLimits& device
   return true;
 }
 
-// The widest window of which as many CTAs as wanted fit an SM, or one at least.
+// How much of the GPU is busy over all waves of CTAs, when blocks are shared among as few CTAs as that takes.
+double share_blocks(const Problem& p, const DeviceLimits& device, int per_sm, Config& c) {
+  const int64_t at_once = int64_t{per_sm} * device.sm_count;
+  const int most_parts = std::max(1, c.blocks() / (kWarps / c.position_warps));
+  constexpr double kGain = 1.03;  // that another part must bring
+  double best = 0;
+  for (int parts = 1; parts <= most_parts; ++parts) {
+    const int64_t used = quotient_up(c.blocks(), quotient_up(c.blocks(), parts));
+    const int64_t ctas = p.n * p.conv_groups * c.windows * used;
+    const double busy = static_cast<double>(ctas) / static_cast<double>(quotient_up(ctas, at_once) * at_once);
+    if (busy <= best * kGain) continue;
+    best = busy;
+    c.parts_of_blocks = static_cast<int>(used);
+  }
+  return best;
+}
+
+// The window that keeps most of the GPU busy, as many CTAs an SM as wanted, or one at least.
 bool cut_windows(const Problem& p, const Sizes& sizes, const DeviceLimits& device, Config& c) {
   const auto element = static_cast<int>(element_size(p.dtype));
-  const auto bytes = [&] {
-    return stream_bytes(c, sizes.c_per_conv_group, inputs_under(p, positions_held(c, element)), element);
-  };
-  for (const int64_t limit : {static_cast<int64_t>(device.shared_per_sm / kPerSm - kReservedBytes),
-                              static_cast<int64_t>(device.shared_per_block_optin)}) {
-    for (c.quads = 4; c.quads >= 1; c.quads /= 2) {
-      for (c.position_warps = kWarps; c.position_warps >= 1; c.position_warps /= 2) {
-        // Half of the warps would have no position, and blocks to share instead.
-        if (c.position_warps > 1 && c.window() >= 2 * sizes.l_out) continue;
-        if (kWarps / c.position_warps > c.blocks()) break;
-        if (bytes() <= limit) return true;
+  for (const int per_sm : {kPerSm, 1}) {
+    const int64_t limit = std::min(device.shared_per_sm / per_sm - kReservedBytes, device.shared_per_block_optin);
+    double best = 0;
+    Config tried = c;
+    for (tried.quads = 4; tried.quads >= 1; tried.quads /= 2) {
+      for (tried.position_warps = kWarps; tried.position_warps >= 1; tried.position_warps /= 2) {
+        if (kWarps / tried.position_warps > c.blocks()) break;
+        const int64_t width = inputs_under(p, positions_held(tried, element));
+        if (stream_bytes(tried, sizes.c_per_conv_group, width, element) > limit) continue;
+        // Rows, and y itself, may start anywhere in a sector.
+        tried.windows = quotient_up(sizes.l_out + kSectorBytes / element - 1, tried.window());
+        // Every window has some inputs to load twice, every row of it a beginning.
+        constexpr double kOverhead = 32;
+        const double useful = static_cast<double>(sizes.l_out) / static_cast<double>(tried.windows * tried.window());
+        const double positions = tried.window();
+        const double score = share_blocks(p, device, per_sm, tried) * useful * positions / (positions + kOverhead);
+        if (score <= best) continue;
+        best = score;
+        c = tried;
       }
     }
+    if (best > 0) return true;
   }
   return false;
 }
@@ -108,20 +134,7 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
       channels_bytes(c, sizes.o_per_norm_group) > device.shared_per_block_optin) {
     return fmt::format("s={}, d={}: the inputs of a window do not fit in shared memory", p.stride, p.dilation);
   }
-  // Rows, and y itself, may start anywhere in a sector.
-  c.windows = quotient_up(sizes.l_out + sector - 1, c.window());
-  const int64_t units = p.n * p.conv_groups, at_once = int64_t{kPerSm} * device.sm_count;
-  // As few parts as keep all SMs busy nearly to the end.
-  const int most_parts = std::max(1, c.blocks() / (kWarps / c.position_warps));
-  double best = 0;
-  for (int parts = 1; parts <= most_parts; ++parts) {
-    const int64_t share = quotient_up(c.blocks(), parts), ctas = units * c.windows * quotient_up(c.blocks(), share);
-    const double busy = static_cast<double>(ctas) / static_cast<double>(quotient_up(ctas, at_once) * at_once);
-    constexpr double kGain = 1.03;
-    if (busy <= best * kGain) continue;
-    best = busy;
-    c.parts_of_blocks = static_cast<int>(quotient_up(c.blocks(), share));
-  }
+  const int64_t units = p.n * p.conv_groups;
   if (units * c.windows * c.parts_of_blocks > INT32_MAX || units * c.slices > INT32_MAX || p.n * c.chunks > INT32_MAX ||
       p.o * std::max<int64_t>(c.columns, 4) > INT32_MAX) {
     return Reason("there are too many rows for one launch");

@@ -50,10 +50,21 @@ struct alignas(8) Slot {
   double count, mean, m2;
 };
 
+// What a warp computes at a time.
+struct Job {
+  int64_t n, channel;  // of y
+  int64_t first;       // position
+  int positions;       // of y, up to the end of the piece or row
+  int valid;           // of these, with the sample's own outputs
+  int length;          // valid inputs of the sample
+  int shift;           // elements from the start of a sector to the piece's first output
+};
+
 // The one plan of shared memory; byte offsets.
 struct SharedPlan {
   int slots;    // Slot [own_slots]
   int others;   // Slot [team]
+  int jobs;     // Job [held]
   int weights;  // float [held][K]
   int rows;     // Element [held][row_bytes]
   int row_bytes;
@@ -68,7 +79,8 @@ CONVNORM_HOST_DEVICE inline SharedPlan shared_plan(const Config& c, int64_t taps
   SharedPlan s{};
   s.slots = 16;  // the launch's first tag lies before
   s.others = s.slots + c.own_slots() * static_cast<int>(sizeof(Slot));
-  s.weights = s.others + (c.team > 1 ? c.team : 0) * static_cast<int>(sizeof(Slot));
+  s.jobs = s.others + (c.team > 1 ? c.team : 0) * static_cast<int>(sizeof(Slot));
+  s.weights = s.jobs + c.held * static_cast<int>(sizeof(Job));
   s.rows = round_up(s.weights + int64_t{4} * c.held * taps, 16);
   s.row_bytes = round_up(int64_t{c.row_elements} * element_bytes, 16);
   s.bytes = s.rows + c.held * s.row_bytes;

@@ -22,7 +22,7 @@ struct Norm {
 __device__ __forceinline__ Norm norm_from(const Slot& m, double eps) {
   const auto high = static_cast<float>(m.mean);
   const double variance = m.count > 0 ? m.m2 / m.count : 0.0;
-  return {high, static_cast<float>(m.mean - static_cast<double>(high)), 1 / sqrt(variance + eps)};
+  return {high, static_cast<float>(m.mean - static_cast<double>(high)), inverse_sqrt(variance + eps)};
 }
 
 template <class T>
@@ -73,6 +73,8 @@ class Cta {
   __device__ __forceinline__ Slot* slots() const { return reinterpret_cast<Slot*>(shared_ + p_.plan.slots); }
   __device__ __forceinline__ Slot* others() const { return reinterpret_cast<Slot*>(shared_ + p_.plan.others); }
 
+  __device__ __forceinline__ Job* jobs() const { return reinterpret_cast<Job*>(shared_ + p_.plan.jobs); }
+
   // Job i of the team.
   __device__ __forceinline__ Job job(int64_t i) const {
     const Division domain = divide(i, c_.domain_jobs), row = divide(domain.remainder, c_.pieces);
@@ -114,17 +116,24 @@ class Cta {
             p_.plan.row_bytes / static_cast<int>(sizeof(Element))};
   }
 
-  // This warp's jobs of a batch.
+  // This warp's jobs of a batch. Deciding what a job is costs divisions: it is done once, when the batch is loaded.
+  template <class Body>
+  __device__ __forceinline__ void for_each_held(int batch, const Body& body) const {
+    const int64_t begin = first_job_ + int64_t{batch} * c_.held;
+    const int end = static_cast<int>(min(static_cast<int64_t>(c_.held), end_job_ - begin));
+    for (int held = warp_; held < end; held += kWarps) body(held, begin + held);
+  }
   template <class Body>
   __device__ __forceinline__ void for_each_job(int batch, const Body& body) const {
-    const int64_t begin = first_job_ + int64_t{batch} * c_.held;
-    for (int held = warp_; held < c_.held && begin + held < end_job_; held += kWarps) body(held, job(begin + held));
+    for_each_held(batch, [&](int held, int64_t) { body(held, jobs()[held]); });
   }
 
   __device__ __forceinline__ void load_batch(int batch) const {
     const auto* weight = static_cast<const float*>(a_.packed_weight());
     __syncwarp();  // all lanes have read what was there
-    for_each_job(batch, [&](int held, const Job& j) {
+    for_each_held(batch, [&](int held, int64_t i) {
+      const Job j = job(i);
+      if (lane_ == 0) jobs()[held] = j;
       load_row<Element>(a_, j, weight, row_at(held), weights_at(held), lane_);
     });
     ptx::commit_copies();
@@ -147,9 +156,7 @@ class Cta {
 
   __device__ __forceinline__ void compute(const Row<Element>& r, const Channel& c, int positions, int base,
                                           Values& v) const {
-#pragma unroll
-    for (int i = 0; i < T::kOutputs; ++i) v[i] = c.start;
-    T::multiply(r, positions, base, lane_, v);
+    T::multiply(r, positions, base, lane_, c.start, v);
     apply_row_pre<Element>(a_, v, c.slope);
   }
 

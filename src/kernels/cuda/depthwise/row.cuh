@@ -10,16 +10,6 @@
 
 namespace convnorm::cuda::depthwise {
 
-// What a warp computes at a time.
-struct Job {
-  int64_t n, channel;  // of y
-  int64_t first;       // position
-  int positions;       // of y, up to the end of the piece or row
-  int valid;           // of these, with the sample's own outputs
-  int length;          // valid inputs of the sample
-  int shift;           // elements from the start of a sector to the piece's first output
-};
-
 // The warp's copies are under way on return; they are complete after ptx::wait_copies and __syncwarp.
 template <class Element>
 __device__ __forceinline__ void load_row(const Arguments& a, const Job& job, const float* weight, Element* row,

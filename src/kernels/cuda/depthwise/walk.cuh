@@ -70,11 +70,17 @@ struct Traits {
     }
   }
 
-  // v += w * x for a tile. Outputs outside [0, positions) get what happens to lie there.
+  // v = start + w * x for a tile. Outputs outside [0, positions) get what happens to lie there.
   static __device__ __forceinline__ void multiply(const Row<Element>& row, int positions, int base, int lane,
-                                                  float (&v)[kOutputs]) {
+                                                  float start, float (&v)[kOutputs]) {
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) v[i] = start;
     if constexpr (kWalk == Walk::kSteps) {
-      steps(row, base + 4 * lane, v);
+      if (row.taps == kFewTaps) {
+        few_steps(row, base + 4 * lane, v);
+      } else {
+        steps(row, base + 4 * lane, v);
+      }
     } else if constexpr (kInVectors) {
 #pragma unroll
       for (int j = 0; j < kVectors; ++j) {
@@ -82,7 +88,13 @@ struct Traits {
         if (at >= positions + row.shift) continue;
         if constexpr (kWalk == Walk::kWindow) {
           window(row, row.x + at, v + 4 * j);
+        } else if (row.taps == kFewTaps) {
+#pragma unroll
+          for (int k = 0; k < kFewTaps; ++k) {
+            add_products(v + 4 * j, row.w[k], load_four(row.x + at + k * row.dilation));
+          }
         } else {
+#pragma unroll 1
           for (int k = 0; k < row.taps; ++k) add_products(v + 4 * j, row.w[k], load_four(row.x + at + k * row.dilation));
         }
       }
@@ -92,15 +104,31 @@ struct Traits {
   }
 
  private:
+  static constexpr int kFewTaps = 3;  // as most dilated convolutions have: without a loop
+
+  // Of an output `step` dilations further on; zeros past what is held, where no output needs them.
+  static __device__ __forceinline__ float4 input(const Row<Element>& row, int at, int step) {
+    const int place = at + step * row.dilation;
+    return place + 4 <= row.elements ? load_four(row.x + place) : make_float4(0, 0, 0, 0);
+  }
+
   // Outputs one dilation apart: the input of tap k for one is that of tap k + 1 for the one before.
+  static __device__ __forceinline__ void few_steps(const Row<Element>& row, int at, float (&v)[kOutputs]) {
+    const float w[kFewTaps] = {row.w[0], row.w[1], row.w[2]};
+#pragma unroll
+    for (int step = 0; step < kVectors + kFewTaps - 1; ++step) {
+      const float4 x = input(row, at, step);
+#pragma unroll
+      for (int k = 0; k < kFewTaps; ++k) {
+        if (step - k >= 0 && step - k < kVectors) add_products(v + 4 * (step - k), w[k], x);
+      }
+    }
+  }
+
   static __device__ __forceinline__ void steps(const Row<Element>& row, int at, float (&v)[kOutputs]) {
-    const auto input = [&](int step) {
-      const int place = at + step * row.dilation;
-      return place + 4 <= row.elements ? load_four(row.x + place) : make_float4(0, 0, 0, 0);
-    };
     float4 x[kVectors];
 #pragma unroll
-    for (int j = 0; j < kVectors; ++j) x[j] = input(j);
+    for (int j = 0; j < kVectors; ++j) x[j] = input(row, at, j);
 #pragma unroll 1
     for (int k0 = 0; k0 < row.taps; k0 += kVectors) {
 #pragma unroll
@@ -109,14 +137,16 @@ struct Traits {
         const float w = row.w[k0 + k];
 #pragma unroll
         for (int j = 0; j < kVectors; ++j) add_products(v + 4 * j, w, x[(j + k) % kVectors]);
-        if (k0 + k + 1 < row.taps) x[k] = input(k0 + k + kVectors);
+        if (k0 + k + 1 < row.taps) x[k] = input(row, at, k0 + k + kVectors);
       }
     }
   }
 
   static __device__ __forceinline__ void window(const Row<Element>& row, const Element* from, float* v) {
     float x[8];
-    const auto put = [&](int i, const float4& four) { x[i] = four.x, x[i + 1] = four.y, x[i + 2] = four.z, x[i + 3] = four.w; };
+    const auto put = [&](int i, const float4& four) {
+      x[i] = four.x, x[i + 1] = four.y, x[i + 2] = four.z, x[i + 3] = four.w;
+    };
     put(4, load_four(from));
 #pragma unroll 1
     for (int k0 = 0; k0 < row.taps; k0 += 4) {

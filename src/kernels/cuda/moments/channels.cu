@@ -3,7 +3,9 @@
 
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/moments/dependent.cuh"
 #include "kernels/cuda/moments/launch.hpp"
+#include "kernels/cuda/moments/squares.cuh"
 
 namespace convnorm::cuda::moments {
 
@@ -65,7 +67,7 @@ __device__ __forceinline__ void sum_slices(const Shared& s, const Unit& u, int v
 }
 
 // Means and products of deviations of the unit's columns, by Chan's formula.
-__device__ __forceinline__ void merge_slices(const Parameters& p, const Shared& s, const Unit& u) {
+__device__ __forceinline__ void merge_slices(const Parameters& p, const Shared& s, const Squares& places, const Unit& u) {
   const Config& c = p.config;
   const double* records = reinterpret_cast<const double*>(p.workspace + p.places.slices) +
                           (u.n * p.arguments.conv_groups + u.conv_group) * c.slices * c.record();
@@ -73,13 +75,11 @@ __device__ __forceinline__ void merge_slices(const Parameters& p, const Shared& 
       s, u, c.columns,
       [&](int slice, int r) { return count_of(c, u, slice) * records[int64_t{slice} * c.record() + r]; },
       [&](int r, double sum) { s.means[r] = sum / u.positions; });
-  const int along = squares_along(c.columns);
   sum_slices(
       s, u, squares(c.columns) * kSide * kSide,
       [&](int slice, int at) {
-        int column = at / (kSide * kSide), row = 0;
-        while (column >= along - row) column -= along - row, ++row;
-        const int i = row * kSide + at / kSide % kSide, j = (row + column) * kSide + at % kSide;
+        const int square = at / (kSide * kSide);
+        const int i = places.row(square) * kSide + at / kSide % kSide, j = places.column(square) * kSide + at % kSide;
         if (i >= c.columns || j >= c.columns) return 0.0;
         const double* record = records + int64_t{slice} * c.record();
         return record[c.columns + at] + count_of(c, u, slice) * (record[i] - s.means[i]) * (record[j] - s.means[j]);
@@ -209,6 +209,8 @@ __device__ __forceinline__ void write_rows(const Parameters& p, const Shared& s,
 
 __global__ void __launch_bounds__(kThreads) channels_kernel(const __grid_constant__ Parameters p) {
   extern __shared__ double shared[];
+  __shared__ Squares places;
+  let_successor_begin();
   const Arguments& a = p.arguments;
   const Config& c = p.config;
   const int64_t n = blockIdx.x / c.chunks, chunk = blockIdx.x % c.chunks;
@@ -216,10 +218,14 @@ __global__ void __launch_bounds__(kThreads) channels_kernel(const __grid_constan
   const int64_t first = first_group * a.o_per_norm_group, end = end_group * a.o_per_norm_group;
   const Shared s(shared, c, c.chunk_groups * a.o_per_norm_group);
   const int64_t positions = valid_outputs(a, sample_length(a, n));
+  places.fill(c.columns);
+  __syncthreads();
+  // By every CTA, so that this launch does not end before the first.
+  wait_for_predecessor();
   if (positions == 0) return;  // y is zeros, whatever the rows
   Unit u = {n, 0, static_cast<double>(positions), static_cast<int>((positions + c.slice() - 1) / c.slice())};
   for (u.conv_group = first / a.o_per_conv_group; u.conv_group * a.o_per_conv_group < end; ++u.conv_group) {
-    merge_slices(p, s, u);
+    merge_slices(p, s, places, u);
     choose_inputs(p, s, u);
     measure_channels(p, s, u, max(first, u.conv_group * a.o_per_conv_group),
                      min(end, (u.conv_group + 1) * a.o_per_conv_group), first);
@@ -234,7 +240,8 @@ void launch_channels(const Parameters& p, cudaStream_t stream) {
   launch("launching moments' channels", channels_kernel,
          {.grid = dim3(static_cast<unsigned>(p.arguments.n * p.config.chunks)),
           .block = dim3(kThreads),
-          .shared_bytes = static_cast<size_t>(channels_bytes(p.config, p.arguments.o_per_norm_group))},
+          .shared_bytes = static_cast<size_t>(channels_bytes(p.config, p.arguments.o_per_norm_group)),
+          .programmatic = p.config.dependent},
          stream, p);
 }
 

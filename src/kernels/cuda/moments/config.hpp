@@ -35,6 +35,8 @@ CONVNORM_HOST_DEVICE constexpr int product_at(int i, int j, int along) {
   return square_at(i / kSide, j / kSide, along) * kSide * kSide + i % kSide * kSide + j % kSide;
 }
 
+inline constexpr int kMostAlong = squares_along(kMostColumns), kMostSquares = squares(kMostColumns);
+
 struct Config {
   int columns;
   int k16;    // mma.sync along the columns: 1, 2 or 4
@@ -58,6 +60,8 @@ struct Config {
   int position_warps;  // 1, 2, 4 or 8
   int parts_of_blocks;
   int64_t windows;  // of a row
+
+  bool dependent;  // the second and third launch begin before their predecessor ends
 
   CONVNORM_HOST_DEVICE int blocks() const { return classes * class_blocks; }  // of a conv group
   CONVNORM_HOST_DEVICE int rows() const { return blocks() * kBlockRows; }

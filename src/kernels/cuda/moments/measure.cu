@@ -2,7 +2,9 @@
 // the slice's own inputs, so that an offset of the signal costs no digits.
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/moments/dependent.cuh"
 #include "kernels/cuda/moments/launch.hpp"
+#include "kernels/cuda/moments/squares.cuh"
 
 namespace convnorm::cuda::moments {
 
@@ -34,18 +36,12 @@ __device__ __forceinline__ void halve(double (&v)[kSide * kSide], int lane, int 
   }
 }
 
-// Adds a square's products over positions part * 32 + lane + i * step, i = 0, 1, ..., to `sums`.
-__device__ __forceinline__ void add_square(const Parameters& p, const double* shared, int inputs_at, int row, int column,
+// Adds the products of four columns with four others over positions first, first + step, ... to `sums`.
+__device__ __forceinline__ void add_square(const double* shared, const Column (&left)[kSide], const Column (&right)[kSide],
                                            int first, int step, int positions, int lane, double* sums) {
-  Column left[kSide], right[kSide];
-#pragma unroll
-  for (int i = 0; i < kSide; ++i) {
-    left[i] = column_at(p, row * kSide + i, inputs_at);
-    right[i] = column_at(p, column * kSide + i, inputs_at);
-  }
   double v[kSide * kSide] = {};
 #pragma unroll 2
-  for (int t = first + lane; t < positions; t += step) {
+  for (int t = first; t < positions; t += step) {
     double a[kSide], b[kSide];
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
@@ -67,6 +63,9 @@ __device__ __forceinline__ void add_square(const Parameters& p, const double* sh
 template <class Element>
 __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ Parameters p) {
   extern __shared__ double shared[];
+  __shared__ Squares places;
+  __shared__ Column columns[kSide * kMostAlong];
+  let_successor_begin();
   const Arguments& a = p.arguments;
   const Config& c = p.config;
   const int along = squares_along(c.columns), count = squares(c.columns), parts = measure_parts(c.columns);
@@ -87,6 +86,8 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
     return length > 0 ? to_float(__ldg(x + channel * channel_step + pilot_at * step)) : 0.0f;
   };
 
+  places.fill(c.columns);
+  for (int r = thread; r < kSide * along; r += kThreads) columns[r] = column_at(p, r, inputs_at);
   if (thread == 0) shared[kOne] = 1, shared[kZero] = 0;
   for (int i = thread; i < sum_count; i += kThreads) sums[i] = 0;
   for (int64_t first = begin; first < end; first += c.tile) {
@@ -103,11 +104,14 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
     }
     __syncthreads();
     for (int item = warp; item < count * parts; item += kWarps) {
-      const int part = item / count;
-      int square = item % count, row = 0;
-      double* const own = sums + item * kSide * kSide;
-      while (square >= along - row) square -= along - row, ++row;
-      add_square(p, shared, inputs_at, row, row + square, 32 * part, 32 * parts, positions, lane, own);
+      const int part = item / count, square = item % count;
+      Column left[kSide], right[kSide];
+#pragma unroll
+      for (int i = 0; i < kSide; ++i) {
+        left[i] = columns[kSide * places.row(square) + i];
+        right[i] = columns[kSide * places.column(square) + i];
+      }
+      add_square(shared, left, right, 32 * part + lane, 32 * parts, positions, lane, sums + item * kSide * kSide);
     }
     __syncthreads();
   }
@@ -123,9 +127,7 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
     record[r] = static_cast<double>(pilot_of(r / static_cast<int>(a.k))) + sum_of(product_at(r, c.columns, along)) / positions;
   }
   for (int square = warp; square < count; square += kWarps) {
-    int column = square, row = 0;
-    while (column >= along - row) column -= along - row, ++row;
-    const int i = row * kSide + lane / kSide % kSide, j = (row + column) * kSide + lane % kSide;
+    const int i = places.row(square) * kSide + lane / kSide % kSide, j = places.column(square) * kSide + lane % kSide;
     if (lane >= kSide * kSide || j >= c.columns || i >= c.columns) continue;
     const double left = sum_of(product_at(i, c.columns, along)), right = sum_of(product_at(j, c.columns, along));
     record[c.columns + square * kSide * kSide + lane] = sum_of(square * kSide * kSide + lane) - left * (right / positions);

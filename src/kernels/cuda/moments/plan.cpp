@@ -123,6 +123,7 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   c.columns = static_cast<int>(columns);
   c.k16 = columns <= kDepth ? 1 : columns <= 2 * kDepth ? 2 : 4;
   c.parts = p.dtype == CONVNORM_F32 ? 2 : 1;
+  c.dependent = device.major >= 9;
   const int64_t sector = kSectorBytes / element_size(p.dtype);
   c.classes = p.layout == CONVNORM_NCL ? static_cast<int>(sector / std::gcd(sector, sizes.l_out)) : 1;
   c.block_channels = glu ? kBlockRows / 2 : kBlockRows;

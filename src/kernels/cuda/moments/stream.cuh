@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/collective/row_ops.cuh"
 #include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/moments/dependent.cuh"
 #include "kernels/cuda/moments/launch.hpp"
 #include "kernels/cuda/moments/stream_launch.hpp"
 #include "kernels/cuda/ptx/mma.cuh"
@@ -54,6 +55,7 @@ class Window {
   }
 
   __device__ __forceinline__ void run() {
+    wait_for_predecessor();
     load_inputs();
     // Where this lane's columns lie, in bytes.
 #pragma unroll
@@ -289,7 +291,8 @@ void launch_stream_instance(const Parameters& p, cudaStream_t stream) {
   launch("launching moments' convolution", stream_kernel<Element, kK16>,
          {.grid = dim3(static_cast<unsigned>(ctas)),
           .block = dim3(kThreads),
-          .shared_bytes = static_cast<size_t>(stream_bytes(p.config, a.c_per_conv_group, p.streamed_width, sizeof(Element)))},
+          .shared_bytes = static_cast<size_t>(stream_bytes(p.config, a.c_per_conv_group, p.streamed_width, sizeof(Element))),
+          .programmatic = p.config.dependent},
          stream, p);
 }
 

@@ -125,7 +125,10 @@ class Cta {
   }
   template <class Body>
   __device__ __forceinline__ void for_each_job(int batch, const Body& body) const {
-    for_each_held(batch, [&](int held, int64_t) { body(held, jobs()[held]); });
+    for_each_held(batch, [&](int held, int64_t) {
+      const Job j = jobs()[held];
+      body(held, j);
+    });
   }
 
   __device__ __forceinline__ void load_batch(int batch) const {

@@ -106,10 +106,9 @@ struct Traits {
  private:
   static constexpr int kFewTaps = 3;  // as most dilated convolutions have: without a loop
 
-  // Of an output `step` dilations further on; zeros past what is held, where no output needs them.
+  // Of an output `step` dilations further on; the last inputs held where no output needs any.
   static __device__ __forceinline__ float4 input(const Row<Element>& row, int at, int step) {
-    const int place = at + step * row.dilation;
-    return place + 4 <= row.elements ? load_four(row.x + place) : make_float4(0, 0, 0, 0);
+    return load_four(row.x + min(at + step * row.dilation, row.elements - 4));
   }
 
   // Outputs one dilation apart: the input of tap k for one is that of tap k + 1 for the one before.

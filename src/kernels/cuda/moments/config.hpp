@@ -128,10 +128,14 @@ struct Channel {
   double constant;  // of z beside the sum of products
   double mean, m2;  // mean without the constant
 };
+inline constexpr int kChannelThreads = 512;
+inline constexpr int kStagedChannels = 128;  // whose weights a CTA of the second launch keeps, where it has no more
 inline int64_t channels_bytes(const Config& c, int64_t group_channels) {
-  // Means, the products, partial sums of threads, centres.
-  return 8 * (kMostColumns + int64_t{squares(c.columns)} * kSide * kSide + kThreads) + 4 * (kMostColumns + 4) +
-         c.chunk_groups * group_channels * int64_t{sizeof(Channel)};
+  const int64_t channels = c.chunk_groups * group_channels;
+  // Means, the products, partial sums of threads; the channels; centres, the scale, weights.
+  return 8 * (kMostColumns + int64_t{squares(c.columns)} * kSide * kSide + kChannelThreads) +
+         channels * int64_t{sizeof(Channel)} +
+         4 * (kMostColumns + 4 + (channels <= kStagedChannels ? c.columns * channels : 0));
 }
 CONVNORM_HOST_DEVICE inline int row_pitch(int warp_positions, int element_bytes) {
   return warp_positions * element_bytes + 64;  // 16-byte stores of a quarter of a warp then hit all banks

@@ -3,6 +3,7 @@
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/moments/dependent.cuh"
+#include "kernels/cuda/moments/inputs.cuh"
 #include "kernels/cuda/moments/launch.hpp"
 #include "kernels/cuda/moments/squares.cuh"
 
@@ -38,16 +39,15 @@ __device__ __forceinline__ void halve(double (&v)[kSide * kSide], int lane, int 
 
 // Adds the products of four columns with four others over positions first, first + step, ... to `sums`.
 __device__ __forceinline__ void add_square(const double* shared, const Column (&left)[kSide], const Column (&right)[kSide],
-                                           int first, int step, int positions, int lane, double* sums) {
+                                           bool diagonal, int first, int step, int positions, int lane, double* sums) {
   double v[kSide * kSide] = {};
 #pragma unroll 2
   for (int t = first; t < positions; t += step) {
     double a[kSide], b[kSide];
 #pragma unroll
-    for (int i = 0; i < kSide; ++i) {
-      a[i] = shared[left[i].at + t * left[i].step];
-      b[i] = shared[right[i].at + t * right[i].step];
-    }
+    for (int i = 0; i < kSide; ++i) a[i] = shared[left[i].at + t * left[i].step];
+#pragma unroll
+    for (int i = 0; i < kSide; ++i) b[i] = diagonal ? a[i] : shared[right[i].at + t * right[i].step];
 #pragma unroll
     for (int i = 0; i < kSide * kSide; ++i) v[i] = fma(a[i / kSide], b[i % kSide], v[i]);
   }
@@ -96,11 +96,9 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
     const int64_t from = first * a.stride - a.pad_left;
     for (int channel = 0; channel < inputs; ++channel) {
       const double pilot = pilot_of(channel);
-      for (int i = thread; i < width; i += kThreads) {
-        const int64_t at = input_position(a, from + i, length);
-        const float value = at >= 0 ? to_float(__ldg(x + channel * channel_step + at * step)) : 0.0f;
-        shared[inputs_at + channel * p.measured_width + i] = static_cast<double>(value) - pilot;
-      }
+      read_inputs(a, x + channel * channel_step, step, from, width, length, [&](int i, Element value) {
+        shared[inputs_at + channel * p.measured_width + i] = static_cast<double>(to_float(value)) - pilot;
+      });
     }
     __syncthreads();
     for (int item = warp; item < count * parts; item += kWarps) {
@@ -111,7 +109,7 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
         left[i] = columns[kSide * places.row(square) + i];
         right[i] = columns[kSide * places.column(square) + i];
       }
-      add_square(shared, left, right, 32 * part + lane, 32 * parts, positions, lane, sums + item * kSide * kSide);
+      add_square(shared, left, right, places.row(square) == places.column(square), 32 * part + lane, 32 * parts, positions, lane, sums + item * kSide * kSide);
     }
     __syncthreads();
   }

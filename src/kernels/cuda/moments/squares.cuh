@@ -11,7 +11,7 @@ class Squares {
   // By all threads of the CTA; complete after the next barrier.
   __device__ __forceinline__ void fill(int columns) {
     const int along = squares_along(columns), count = squares(columns);
-    for (int square = static_cast<int>(threadIdx.x); square < count; square += kThreads) {
+    for (int square = static_cast<int>(threadIdx.x); square < count; square += static_cast<int>(blockDim.x)) {
       int column = square, row = 0;
       while (column >= along - row) column -= along - row, ++row;
       places_[square] = make_uchar2(static_cast<unsigned char>(row), static_cast<unsigned char>(row + column));

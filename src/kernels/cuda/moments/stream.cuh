@@ -6,6 +6,7 @@
 #include "kernels/cuda/collective/row_ops.cuh"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/moments/dependent.cuh"
+#include "kernels/cuda/moments/inputs.cuh"
 #include "kernels/cuda/moments/launch.hpp"
 #include "kernels/cuda/moments/stream_launch.hpp"
 #include "kernels/cuda/ptx/mma.cuh"
@@ -85,12 +86,9 @@ class Window {
       const auto* x = static_cast<const Element*>(a_.x) +
                       (ncl ? (n_ * a_.c + first_channel + channel) * a_.l : n_ * a_.l * a_.c + first_channel + channel);
       const float centre = kParts > 1 ? sides[1 + channel] : 0.0f;
-#pragma unroll 4
-      for (int i = static_cast<int>(threadIdx.x); i < p_.streamed_width; i += kThreads) {
-        const int64_t at = input_position(a_, from + i, length_);
-        const Element value = at >= 0 ? x[at * step] : from_float<Element>(0.0f);
+      read_inputs(a_, x, step, from, p_.streamed_width, length_, [&](int i, Element value) {
         words[channel * p_.streamed_width + i] = input_word(value, centre, scale);
-      }
+      });
     }
   }
 

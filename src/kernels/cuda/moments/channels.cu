@@ -17,7 +17,6 @@ constexpr int kLanesPerChannel = 4;
 struct Shared {
   double* means;      // [kMostColumns]
   double* products;   // by squares
-  double* partial;    // [kChannelThreads]
   Channel* channels;  // of the chunk
   float* centres;     // [C_in/conv_groups]
   float* scale;       // of the inputs
@@ -26,8 +25,7 @@ struct Shared {
   __device__ __forceinline__ Shared(double* base, const Config& c, int64_t channel_count)
       : means(base),
         products(means + kMostColumns),
-        partial(products + squares(c.columns) * kSide * kSide),
-        channels(reinterpret_cast<Channel*>(partial + kChannelThreads)),
+        channels(reinterpret_cast<Channel*>(products + squares(c.columns) * kSide * kSide)),
         centres(reinterpret_cast<float*>(channels + channel_count)),
         scale(centres + kMostColumns),
         weights(scale + 4) {}
@@ -43,34 +41,31 @@ __device__ __forceinline__ double count_of(const Config& c, const Unit& u, int s
   return min(static_cast<double>(c.slice()), u.positions - static_cast<double>(slice) * c.slice());
 }
 
-// Sums term(slice) over the unit's slices for values [0, values), the same order every time; put(value, sum) takes them.
-// Several threads share a value: what counts is how many loads are on their way.
+// Over 2^lanes_log2 neighbouring lanes.
+__device__ __forceinline__ double sum_lanes(double value, int lanes_log2) {
+  for (int k = 0; k < lanes_log2; ++k) value += __shfl_xor_sync(~0u, value, 1 << k);
+  return value;
+}
+
+// Sums term(slice, value) over the unit's slices for values [0, values), the same order every time; put(value, sum)
+// takes them. Neighbouring lanes share a value: what counts is how many loads are on their way.
 template <class Term, class Put>
-__device__ __forceinline__ void sum_slices(const Shared& s, const Unit& u, int values, const Term& term, const Put& put) {
+__device__ __forceinline__ void sum_slices(const Unit& u, int values, const Term& term, const Put& put) {
   const int thread = static_cast<int>(threadIdx.x);
-  int parts = 1;
-  while (2 * parts * values <= kChannelThreads && parts < 32) parts *= 2;
-  const int at_once = kChannelThreads / parts;
+  int lanes_log2 = 0;
+  while (lanes_log2 < 5 && 2 * values << lanes_log2 <= kChannelThreads) ++lanes_log2;
+  const int lanes = 1 << lanes_log2, at_once = kChannelThreads >> lanes_log2;
   for (int first = 0; first < values; first += at_once) {
-    const int value = first + thread % at_once, part = thread / at_once;
+    const int value = first + thread / lanes;
     double sum = 0;
     if (value < values) {
 #pragma unroll 8
-      for (int slice = part; slice < u.slices; slice += parts) sum += term(slice, value);
+      for (int slice = thread % lanes; slice < u.slices; slice += lanes) sum += term(slice, value);
     }
-    if (parts == 1) {
-      if (value < values) put(value, sum);
-      continue;
-    }
-    s.partial[thread] = sum;
-    __syncthreads();
-    if (part == 0 && value < values) {
-      for (int i = 1; i < parts; ++i) sum += s.partial[i * at_once + value - first];
-      put(value, sum);
-    }
-    __syncthreads();
+    sum = sum_lanes(sum, lanes_log2);
+    if (thread % lanes == 0 && value < values) put(value, sum);
   }
-  if (parts == 1) __syncthreads();
+  __syncthreads();
 }
 
 // Means and products of deviations of the unit's columns, by Chan's formula.
@@ -79,11 +74,11 @@ __device__ __forceinline__ void merge_slices(const Parameters& p, const Shared& 
   const double* records = reinterpret_cast<const double*>(p.workspace + p.places.slices) +
                           (u.n * p.arguments.conv_groups + u.conv_group) * c.slices * c.record();
   sum_slices(
-      s, u, c.columns,
+      u, c.columns,
       [&](int slice, int r) { return count_of(c, u, slice) * records[int64_t{slice} * c.record() + r]; },
       [&](int r, double sum) { s.means[r] = sum / u.positions; });
   sum_slices(
-      s, u, squares(c.columns) * kSide * kSide,
+      u, squares(c.columns) * kSide * kSide,
       [&](int slice, int at) {
         const int square = at / (kSide * kSide);
         const int i = places.row(square) * kSide + at / kSide % kSide, j = places.column(square) * kSide + at % kSide;
@@ -187,12 +182,6 @@ __device__ __forceinline__ void measure_channels(const Parameters& p, const Shar
     // Rounding may leave less than nothing; NaN stays.
     s.channels[o - chunk_first] = {constant, mean, m2 < 0 ? 0 : m2};
   }
-}
-
-// Over 2^lanes_log2 neighbouring lanes.
-__device__ __forceinline__ double sum_lanes(double value, int lanes_log2) {
-  for (int k = 0; k < lanes_log2; ++k) value += __shfl_xor_sync(~0u, value, 1 << k);
-  return value;
 }
 
 __device__ __forceinline__ float clamped(double value) {

@@ -19,6 +19,7 @@ inline constexpr int kDepth = 16;       // columns of one mma.sync
 inline constexpr int kMostColumns = 64;
 inline constexpr int kQuad = 32;        // positions that a warp computes at a time
 inline constexpr int kSectorBytes = 32;
+inline constexpr int kPerSm = 2;        // CTAs of the last launch that the registers suffice for
 inline constexpr int kSide = 4;         // columns of a square of products
 
 // Column r of the moments; the one behind the last is all ones, and gives the sums.
@@ -132,8 +133,8 @@ inline constexpr int kChannelThreads = 512;
 inline constexpr int kStagedChannels = 128;  // whose weights a CTA of the second launch keeps, where it has no more
 inline int64_t channels_bytes(const Config& c, int64_t group_channels) {
   const int64_t channels = c.chunk_groups * group_channels;
-  // Means, the products, partial sums of threads; the channels; centres, the scale, weights.
-  return 8 * (kMostColumns + int64_t{squares(c.columns)} * kSide * kSide + kChannelThreads) +
+  // Means, the products; the channels; centres, the scale, weights.
+  return 8 * (kMostColumns + int64_t{squares(c.columns)} * kSide * kSide) +
          channels * int64_t{sizeof(Channel)} +
          4 * (kMostColumns + 4 + (channels <= kStagedChannels ? c.columns * channels : 0));
 }

@@ -76,14 +76,12 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
   const int64_t length = sample_length(a, n);
   const int64_t begin = int64_t{slice} * c.slice(), end = min(begin + c.slice(), valid_outputs(a, length));
   if (begin >= end) return;
-  const auto* x = static_cast<const Element*>(a.x) + (a.layout == CONVNORM_NCL ? (n * a.c + conv_group * a.c_per_conv_group) * a.l
-                                                                            : n * a.l * a.c + conv_group * a.c_per_conv_group);
-  const int64_t channel_step = a.layout == CONVNORM_NCL ? a.l : 1, step = a.layout == CONVNORM_NCL ? 1 : a.c;
-  const int inputs = static_cast<int>(a.c_per_conv_group);
+  const Element* x = first_input<Element>(a, n, conv_group);
+  const InputStrides strides = input_strides(a);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int64_t pilot_at = max(int64_t{0}, min(begin * a.stride - a.pad_left, length - 1));
   const auto pilot_of = [&](int channel) {
-    return length > 0 ? to_float(__ldg(x + channel * channel_step + pilot_at * step)) : 0.0f;
+    return length > 0 ? to_float(__ldg(x + channel * strides.channel + pilot_at * strides.position)) : 0.0f;
   };
 
   places.fill(c.columns);
@@ -94,12 +92,10 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
     const int positions = static_cast<int>(min(static_cast<int64_t>(c.tile), end - first));
     const int width = static_cast<int>(inputs_under(a, positions));
     const int64_t from = first * a.stride - a.pad_left;
-    for (int channel = 0; channel < inputs; ++channel) {
-      const double pilot = pilot_of(channel);
-      read_inputs(a, x + channel * channel_step, step, from, width, length, [&](int i, Element value) {
-        shared[inputs_at + channel * p.measured_width + i] = static_cast<double>(to_float(value)) - pilot;
-      });
-    }
+    read_inputs(a, x, from, width, length, [&](int channel, int i, Element value) {
+      shared[inputs_at + channel * p.measured_width + i] =
+          static_cast<double>(to_float(value)) - static_cast<double>(pilot_of(channel));
+    });
     __syncthreads();
     for (int item = warp; item < count * parts; item += kWarps) {
       const int part = item / count, square = item % count;

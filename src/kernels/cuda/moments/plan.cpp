@@ -12,7 +12,6 @@ namespace {
 
 using Reason = std::string;
 
-constexpr int kPerSm = 2;                          // CTAs of the last launch
 constexpr int kReservedBytes = 1 << 10;            // of shared memory, by the system, per CTA
 constexpr int kMostMeasureBytes = 64 << 10;        // of shared memory: several CTAs an SM
 constexpr int64_t kFewestChannels = 8;             // half of a block
@@ -34,6 +33,7 @@ int64_t inputs_under(const Problem& p, int64_t positions) { return (positions - 
 bool cut_slices(const Problem& p, const Sizes& sizes, const DeviceLimits& device, Config& c) {
   const int64_t units = p.n * p.conv_groups;
   int64_t positions = quotient_up(sizes.l_out * units, int64_t{kPerSm} * device.sm_count);
+  positions = std::max(positions, quotient_up(sizes.l_out, kMostSlices));
   positions = std::clamp<int64_t>(positions, kLeastSlice, kMostTile);
   if (c.columns > kDepth) positions = std::max<int64_t>(positions / 4, kLeastSlice / 4);  // many squares: short slices
   c.tile = static_cast<int>(quotient_up(positions, 32) * 32);
@@ -45,30 +45,33 @@ bool cut_slices(const Problem& p, const Sizes& sizes, const DeviceLimits& device
   return true;
 }
 
-// How much of the GPU is busy over all waves of CTAs, when blocks are shared among as few CTAs as that takes.
-double share_blocks(const Problem& p, const DeviceLimits& device, int per_sm, Config& c) {
+// Time of the last launch in units of what a warp needs for one quad (32 positions of a block). A CTA begins by loading
+// its window, a block by loading its weights; blocks are cut among as many CTAs as makes the least of it.
+double share_blocks(const Problem& p, const DeviceLimits& device, int per_sm, int64_t inputs, Config& c) {
+  constexpr double kBegin = 4, kPerInput = 0.06, kPerBlock = 0.7;
   const int64_t at_once = int64_t{per_sm} * device.sm_count;
-  const int most_parts = std::max(1, c.blocks() / (kWarps / c.position_warps));
-  constexpr double kGain = 1.03;  // that another part must bring
+  const int warps_apart = kWarps / c.position_warps;  // on different blocks
+  const double begin = kBegin + kPerInput * static_cast<double>(quotient_up(inputs, kThreads));
   double best = 0;
-  for (int parts = 1; parts <= most_parts; ++parts) {
-    const int64_t used = quotient_up(c.blocks(), quotient_up(c.blocks(), parts));
-    const int64_t ctas = p.n * p.conv_groups * c.windows * used;
-    const double busy = static_cast<double>(ctas) / static_cast<double>(quotient_up(ctas, at_once) * at_once);
-    if (busy <= best * kGain) continue;
-    best = busy;
+  for (int parts = 1; parts <= std::max(1, c.blocks() / warps_apart); ++parts) {
+    const int64_t share = quotient_up(c.blocks(), parts), used = quotient_up(c.blocks(), share);
+    const int64_t waves = quotient_up(p.n * p.conv_groups * c.windows * used, at_once);
+    const double blocks = static_cast<double>(quotient_up(share, warps_apart));
+    const double time = static_cast<double>(waves) * (begin + blocks * (c.quads + kPerBlock)) * per_sm;
+    if (best > 0 && time >= best) continue;
+    best = time;
     c.parts_of_blocks = static_cast<int>(used);
   }
   return best;
 }
 
-// The window that keeps most of the GPU busy, as many CTAs an SM as wanted, or one at least.
+// The window that takes the least time, with as many CTAs an SM as there are registers for, or fewer.
 bool cut_windows(const Problem& p, const Sizes& sizes, const DeviceLimits& device, Config& c) {
   const auto element = static_cast<int>(element_size(p.dtype));
-  for (const int per_sm : {kPerSm, 1}) {
+  double best = 0;
+  Config tried = c;
+  for (int per_sm = kPerSm; per_sm >= 1; --per_sm) {
     const int64_t limit = std::min(device.shared_per_sm / per_sm - kReservedBytes, device.shared_per_block_optin);
-    double best = 0;
-    Config tried = c;
     for (tried.quads = 4; tried.quads >= 1; tried.quads /= 2) {
       for (tried.position_warps = kWarps; tried.position_warps >= 1; tried.position_warps /= 2) {
         if (kWarps / tried.position_warps > c.blocks()) break;
@@ -76,19 +79,14 @@ bool cut_windows(const Problem& p, const Sizes& sizes, const DeviceLimits& devic
         if (stream_bytes(tried, sizes.c_per_conv_group, width, element) > limit) continue;
         // Rows, and y itself, may start anywhere in a sector.
         tried.windows = quotient_up(sizes.l_out + kSectorBytes / element - 1, tried.window());
-        // Every window has some inputs to load twice, every row of it a beginning.
-        constexpr double kOverhead = 32;
-        const double useful = static_cast<double>(sizes.l_out) / static_cast<double>(tried.windows * tried.window());
-        const double positions = tried.window();
-        const double score = share_blocks(p, device, per_sm, tried) * useful * positions / (positions + kOverhead);
-        if (score <= best) continue;
-        best = score;
+        const double time = share_blocks(p, device, per_sm, sizes.c_per_conv_group * width, tried);
+        if (best > 0 && time >= best) continue;
+        best = time;
         c = tried;
       }
     }
-    if (best > 0) return true;
   }
-  return false;
+  return best > 0;
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ __device__ __forceinline__ uint32_t input_word(Element value, float, float) {
   return reinterpret_cast<const unsigned short&>(value);
 }
 
-template <class Element, int kK16>
+template <class Element, int kK16, Ops kOps>
 class Window {
  public:
   static constexpr int kParts = sizeof(Element) == 4 ? 2 : 1;
@@ -75,21 +75,15 @@ class Window {
  private:
   // Inputs of the window, and of the kSector positions before it.
   __device__ __forceinline__ void load_inputs() const {
-    const int inputs = static_cast<int>(a_.c_per_conv_group);
-    const float* sides = reinterpret_cast<const float*>(p_.workspace + p_.places.inputs) + unit_ * (1 + inputs);
+    const float* sides =
+        reinterpret_cast<const float*>(p_.workspace + p_.places.inputs) + unit_ * (1 + a_.c_per_conv_group);
     const float scale = kParts > 1 ? sides[0] : 1.0f;
-    const int64_t from = (first_ - kSector) * a_.stride - a_.pad_left;
     auto* words = reinterpret_cast<uint32_t*>(inputs_);
-    const bool ncl = a_.layout == CONVNORM_NCL;
-    const int64_t first_channel = conv_group_ * inputs, step = ncl ? 1 : a_.c;
-    for (int channel = 0; channel < inputs; ++channel) {
-      const auto* x = static_cast<const Element*>(a_.x) +
-                      (ncl ? (n_ * a_.c + first_channel + channel) * a_.l : n_ * a_.l * a_.c + first_channel + channel);
-      const float centre = kParts > 1 ? sides[1 + channel] : 0.0f;
-      read_inputs(a_, x, step, from, p_.streamed_width, length_, [&](int i, Element value) {
-        words[channel * p_.streamed_width + i] = input_word(value, centre, scale);
-      });
-    }
+    read_inputs(a_, first_input<Element>(a_, n_, conv_group_), (first_ - kSector) * a_.stride - a_.pad_left,
+                p_.streamed_width, length_, [&](int channel, int i, Element value) {
+                  const float centre = kParts > 1 ? sides[1 + channel] : 0.0f;
+                  words[channel * p_.streamed_width + i] = input_word(value, centre, scale);
+                });
   }
 
   // Channel of y that row `in_block` of a block holds; not below the channels of the conv group where it holds none.
@@ -195,8 +189,13 @@ class Window {
       const int64_t channel = min(channels[h], count_ - 1) + conv_group_ * a_.o_per_conv_group;
       return RowPlace{n_, glu_ && h == 1 ? channel + a_.c_y : channel};
     };
-    apply_row_post<Element>(a_, 0, a_.glu, v, place, position_at);
-    if (glu_) {
+    if constexpr (kOps == Ops::kGelu) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) v[i / 8][i % 8] = Formulas<DeviceMath>::gelu(v[i / 8][i % 8], 0);
+    } else {
+      apply_row_post<Element>(a_, 0, a_.glu, v, place, position_at);
+    }
+    if (kOps == Ops::kAny && glu_) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) v[0][i] *= DeviceMath::sigmoid(v[1][i]);
       const auto gated = [&](int) { return place(0); };
@@ -276,17 +275,17 @@ class Window {
   int at_[4 * kK16];
 };
 
-template <class Element, int kK16>
-__global__ void __launch_bounds__(kThreads, 2) stream_kernel(const __grid_constant__ Parameters p) {
+template <class Element, int kK16, Ops kOps>
+__global__ void __launch_bounds__(kThreads, kPerSm) stream_kernel(const __grid_constant__ Parameters p) {
   extern __shared__ __align__(128) unsigned char shared[];
-  Window<Element, kK16>(p, shared).run();
+  Window<Element, kK16, kOps>(p, shared).run();
 }
 
-template <class Element, int kK16>
+template <class Element, int kK16, Ops kOps>
 void launch_stream_instance(const Parameters& p, cudaStream_t stream) {
   const Arguments& a = p.arguments;
   const int64_t ctas = a.n * a.conv_groups * p.config.parts_of_blocks * p.config.windows;
-  launch("launching moments' convolution", stream_kernel<Element, kK16>,
+  launch("launching moments' convolution", stream_kernel<Element, kK16, kOps>,
          {.grid = dim3(static_cast<unsigned>(ctas)),
           .block = dim3(kThreads),
           .shared_bytes = static_cast<size_t>(stream_bytes(p.config, a.c_per_conv_group, p.streamed_width, sizeof(Element))),

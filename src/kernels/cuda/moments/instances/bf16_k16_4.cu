@@ -2,6 +2,6 @@
 
 namespace convnorm::cuda::moments {
 
-template void launch_stream_instance<__nv_bfloat16, 4>(const Parameters&, cudaStream_t);
+template void launch_stream_instance<__nv_bfloat16, 4, Ops::kAny>(const Parameters&, cudaStream_t);
 
 }  // namespace convnorm::cuda::moments

@@ -2,6 +2,6 @@
 
 namespace convnorm::cuda::moments {
 
-template void launch_stream_instance<__half, 2>(const Parameters&, cudaStream_t);
+template void launch_stream_instance<__half, 2, Ops::kAny>(const Parameters&, cudaStream_t);
 
 }  // namespace convnorm::cuda::moments

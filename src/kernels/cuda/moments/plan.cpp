@@ -49,6 +49,7 @@ bool cut_slices(const Problem& p, const Sizes& sizes, const DeviceLimits& device
 // its window, a block by loading its weights; blocks are cut among as many CTAs as makes the least of it.
 double share_blocks(const Problem& p, const DeviceLimits& device, int per_sm, int64_t inputs, Config& c) {
   constexpr double kBegin = 4, kPerInput = 0.06, kPerBlock = 0.7;
+  constexpr double kAlone = 1;  // CTAs of an SM take turns, and one alone leaves the SM waiting for half of the time
   const int64_t at_once = int64_t{per_sm} * device.sm_count;
   const int warps_apart = kWarps / c.position_warps;  // on different blocks
   const double begin = kBegin + kPerInput * static_cast<double>(quotient_up(inputs, kThreads));
@@ -57,7 +58,7 @@ double share_blocks(const Problem& p, const DeviceLimits& device, int per_sm, in
     const int64_t share = quotient_up(c.blocks(), parts), used = quotient_up(c.blocks(), share);
     const int64_t waves = quotient_up(p.n * p.conv_groups * c.windows * used, at_once);
     const double blocks = static_cast<double>(quotient_up(share, warps_apart));
-    const double time = static_cast<double>(waves) * (begin + blocks * (c.quads + kPerBlock)) * per_sm;
+    const double time = static_cast<double>(waves) * (begin + blocks * (c.quads + kPerBlock)) * (kAlone + per_sm);
     if (best > 0 && time >= best) continue;
     best = time;
     c.parts_of_blocks = static_cast<int>(used);

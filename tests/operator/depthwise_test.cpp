@@ -52,9 +52,7 @@ TEST_F(Depthwise, DomainsLargerThanTheGpu) {
   expect_right(make_inputs("n=1,c=300,l=25128,o=300,k=2,d=25000,cg=300,g=1"));
 }
 
-TEST_F(Depthwise, ManyDomainsOneAfterTheOther) {
-  expect_right(make_inputs("n=300,c=9,l=300,o=9,k=3,p=1,cg=9,g=3"));
-}
+TEST_F(Depthwise, ManyDomainsOneAfterTheOther) { expect_right(make_inputs("n=300,c=9,l=300,o=9,k=3,p=1,cg=9,g=3")); }
 
 TEST_F(Depthwise, AMeanThousandsOfTimesTheSpread) {
   Inputs in = make_inputs("n=1,c=4,l=3000,o=4,k=3,d=128,p=0,cg=4,g=1", Fill::uniform);

@@ -59,7 +59,9 @@ TEST(Depthwise, PutsSmallDomainsIntoOneCta) {
 }
 
 TEST(Depthwise, WalksAsTheDilationAsks) {
-  const auto walk = [](const char* options) { return config(fmt::format("n=1,c=8,l=999,o=8,cg=8,g=2,{}", options)).walk; };
+  const auto walk = [](const char* options) {
+    return config(fmt::format("n=1,c=8,l=999,o=8,cg=8,g=2,{}", options)).walk;
+  };
   EXPECT_EQ(walk("k=3,d=256"), Walk::kSteps);
   EXPECT_EQ(walk("k=3,d=8"), Walk::kVectors);
   EXPECT_EQ(walk("k=31"), Walk::kWindow);
@@ -75,9 +77,11 @@ TEST(Depthwise, HoldsWhatTheKernelAssumes) {
       for (const int64_t c : {1, 6, 96, 512}) {
         for (const int64_t l : {1, 5, 127, 400, 3200, 100000}) {
           for (const int64_t groups : {0, 1, 2, 6}) {
-            for (const char* conv : {"k=3,p=1", "k=31,p=15", "k=3,d=128,p=128", "k=5,s=4,p=2", "k=3,d=8,p=8,dtype=f16"}) {
+            for (const char* conv :
+                 {"k=3,p=1", "k=31,p=15", "k=3,d=128,p=128", "k=5,s=4,p=2", "k=3,d=8,p=8,dtype=f16"}) {
               if (groups > 0 && c % groups != 0) continue;
-              const Problem p = parse_problem(fmt::format("n={},c={},l={},o={},cg={},g={},{}", n, c, l, c, c, groups, conv));
+              const Problem p =
+                  parse_problem(fmt::format("n={},c={},l={},o={},cg={},g={},{}", n, c, l, c, c, groups, conv));
               const auto answer = choose_config(p, Sizes(p), gpu);
               if (!std::holds_alternative<Config>(answer)) continue;
               const Config& k = std::get<Config>(answer);

@@ -80,7 +80,9 @@ TEST(Moments, HoldsWhatTheKernelsAssume) {
             const auto element = static_cast<int>(element_size(p.dtype));
             const int64_t channels = has_post(p, CONVNORM_GLU) ? sizes.c_y : sizes.o_per_conv_group;
             EXPECT_GE(int64_t{c.blocks()} * c.block_channels, channels) << line;
-            EXPECT_EQ(c.classes * sizes.l_out * element % kSectorBytes, p.layout == CONVNORM_NCL ? 0 : sizes.l_out * element % kSectorBytes) << line;
+            EXPECT_EQ(c.classes * sizes.l_out * element % kSectorBytes,
+                      p.layout == CONVNORM_NCL ? 0 : sizes.l_out * element % kSectorBytes)
+                << line;
             EXPECT_GE(c.windows * c.window(), sizes.l_out + kSectorBytes / element - 1) << line;
             EXPECT_GE(int64_t{c.slices} * c.slice(), sizes.l_out) << line;
             EXPECT_GE(int64_t{c.chunks} * c.chunk_groups, p.groups) << line;

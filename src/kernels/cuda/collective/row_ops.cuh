@@ -67,7 +67,7 @@ __device__ __forceinline__ void apply_row_post(const Arguments& a, int first, in
           argument[h] = load_parameter<Element>(a, a.post_slope, a.post_slope_per_channel ? channel : 0);
         }
       }
-      auto& all = reinterpret_cast<float (&)[kRows * N]>(v);
+      auto& all = reinterpret_cast<float(&)[kRows * N]>(v);
       detail::apply_formula(stage.op, all, [&](int i) { return argument[i / N]; });
     }
   }

@@ -10,8 +10,8 @@
 
 namespace convnorm::cuda::depthwise {
 
-inline constexpr int kWarps = 8;   // of a CTA
-inline constexpr int kPerSm = 2;   // CTAs: one loads while the other stores
+inline constexpr int kWarps = 8;    // of a CTA
+inline constexpr int kPerSm = 2;    // CTAs: one loads while the other stores
 inline constexpr int kBlock = 128;  // positions that a warp takes side by side, four a lane
 inline constexpr int kSectorBytes = 32;
 
@@ -33,7 +33,7 @@ struct Config {
   int teams;
   int domains_per_cta;  // at a time; more than 1 only without teams
   int rounds;
-  int first_ctas;  // that load at once; those beyond begin later. 0: all
+  int first_ctas;       // that load at once; those beyond begin later. 0: all
   int64_t pieces;       // of a row
   int64_t domains;      // (sample, norm group); (sample, channel) without a norm
   int64_t domain_jobs;  // of one domain

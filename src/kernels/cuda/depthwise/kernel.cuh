@@ -278,7 +278,8 @@ class Cta {
     Norm norm = {0, 0, 0};
     const bool apart = c_.domains_per_cta > 1;
     if (a_.groups > 0 && !apart) {
-      norm = norm_from(c_.team > 1 ? merge_slots(others(), c_.team, lane_) : merge_slots(slots(), kWarps, lane_), a_.eps);
+      norm =
+          norm_from(c_.team > 1 ? merge_slots(others(), c_.team, lane_) : merge_slots(slots(), kWarps, lane_), a_.eps);
     }
     for (int batch = c_.batches - 1; batch >= 0; --batch) {
       if (a_.groups == 0 || batch < c_.batches - 1) load_batch(batch);
@@ -312,7 +313,7 @@ class Cta {
         for (int i = 0; i < T::kOutputs; ++i) v[i] = fmaf(v[i] - norm.mean_high - norm.mean_low, scale, plus);
       }
       apply_row_post<Element>(
-          a_, 0, a_.post_count, reinterpret_cast<float (&)[1][T::kOutputs]>(v),
+          a_, 0, a_.post_count, reinterpret_cast<float(&)[1][T::kOutputs]>(v),
           [&](int) {
             return RowPlace{j.n, j.channel};
           },

@@ -1,5 +1,5 @@
-#include "kernels/cuda/element.cuh"
 #include "kernels/cuda/depthwise/launch.cuh"
+#include "kernels/cuda/element.cuh"
 
 namespace convnorm::cuda::depthwise {
 

@@ -9,9 +9,9 @@ namespace convnorm::cuda::depthwise {
 
 namespace {
 
-constexpr int kReservedBytes = 1 << 10;          // of shared memory, by the system, per CTA
+constexpr int kReservedBytes = 1 << 10;            // of shared memory, by the system, per CTA
 constexpr int64_t kLongestRow = int64_t{1} << 30;  // positions and inputs of a row are counted in 32 bits
-constexpr int kMostHeld = 64;                    // jobs of a CTA
+constexpr int kMostHeld = 64;                      // jobs of a CTA
 
 int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -32,8 +32,10 @@ int64_t row_elements(const Problem& p, const Sizes& sizes, int64_t piece) {
 }  // namespace
 
 std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& sizes, const DeviceLimits& device) {
-  if (device.major < 8) return fmt::format("it is written for sm_80 and newer, and the device is {}", device.architecture());
-  if (p.conv_groups != p.c) return fmt::format("cg={}: it takes one input channel per conv group, and c={}", p.conv_groups, p.c);
+  if (device.major < 8)
+    return fmt::format("it is written for sm_80 and newer, and the device is {}", device.architecture());
+  if (p.conv_groups != p.c)
+    return fmt::format("cg={}: it takes one input channel per conv group, and c={}", p.conv_groups, p.c);
   if (p.c == 1 && p.o > 1) return std::string("c=1: all channels read the same row");
   if (p.layout != CONVNORM_NCL) return std::string("layout=nlc: it reads and writes NCL only");
   if (has_post(p, CONVNORM_GLU)) return std::string("post=glu: the two channels of a pair lie in different rows");
@@ -48,7 +50,8 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   Config c{};
   c.walk = choose_walk(p);
   const auto shape = [&](int64_t pieces) {
-    c.piece = static_cast<int>(pieces == 1 ? sizes.l_out : quotient_up(quotient_up(sizes.l_out, pieces), kBlock) * kBlock);
+    c.piece =
+        static_cast<int>(pieces == 1 ? sizes.l_out : quotient_up(quotient_up(sizes.l_out, pieces), kBlock) * kBlock);
     c.pieces = quotient_up(sizes.l_out, c.piece);
     c.row_elements = static_cast<int>(row_elements(p, sizes, c.piece));
     c.domain_jobs = std::max<int64_t>(1, sizes.o_per_norm_group) * c.pieces;

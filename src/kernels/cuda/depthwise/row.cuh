@@ -21,11 +21,11 @@ __device__ __forceinline__ void load_row(const Arguments& a, const Job& job, con
   const int64_t input = job.channel / a.o_per_conv_group;
   const auto* x = static_cast<const Element*>(a.x) + (job.n * a.c + input) * a.l;
   const int64_t from = job.first * a.stride - a.pad_left;  // input of place 0
-  const int places =
-      static_cast<int>((job.positions - 1) * a.stride + a.dilation * (a.k - 1) + 1);
+  const int places = static_cast<int>((job.positions - 1) * a.stride + a.dilation * (a.k - 1) + 1);
   // Places [begin, end) are inputs as they stand.
   const int begin = static_cast<int>(from >= 0 ? 0 : min(-from, static_cast<int64_t>(places)));
-  const int end = static_cast<int>(max(static_cast<int64_t>(begin), min(job.length - from, static_cast<int64_t>(places))));
+  const int end =
+      static_cast<int>(max(static_cast<int64_t>(begin), min(job.length - from, static_cast<int64_t>(places))));
   Element* const placed = row + job.shift;
   for (int i = lane; i < begin; i += 32) {
     const int64_t at = input_position(a, from + i, job.length);

@@ -95,7 +95,8 @@ struct Traits {
           }
         } else {
 #pragma unroll 1
-          for (int k = 0; k < row.taps; ++k) add_products(v + 4 * j, row.w[k], load_four(row.x + at + k * row.dilation));
+          for (int k = 0; k < row.taps; ++k)
+            add_products(v + 4 * j, row.w[k], load_four(row.x + at + k * row.dilation));
         }
       }
     } else {

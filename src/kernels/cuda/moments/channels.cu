@@ -69,13 +69,13 @@ __device__ __forceinline__ void sum_slices(const Unit& u, int values, const Term
 }
 
 // Means and products of deviations of the unit's columns, by Chan's formula.
-__device__ __forceinline__ void merge_slices(const Parameters& p, const Shared& s, const Squares& places, const Unit& u) {
+__device__ __forceinline__ void merge_slices(const Parameters& p, const Shared& s, const Squares& places,
+                                             const Unit& u) {
   const Config& c = p.config;
   const double* records = reinterpret_cast<const double*>(p.workspace + p.places.slices) +
                           (u.n * p.arguments.conv_groups + u.conv_group) * c.slices * c.record();
   sum_slices(
-      u, c.columns,
-      [&](int slice, int r) { return count_of(c, u, slice) * records[int64_t{slice} * c.record() + r]; },
+      u, c.columns, [&](int slice, int r) { return count_of(c, u, slice) * records[int64_t{slice} * c.record() + r]; },
       [&](int r, double sum) { s.means[r] = sum / u.positions; });
   sum_slices(
       u, squares(c.columns) * kSide * kSide,
@@ -90,7 +90,8 @@ __device__ __forceinline__ void merge_slices(const Parameters& p, const Shared& 
 }
 
 // Centres and scale of the inputs, such that none leaves the range of 16-bit halves: an input is no further from its
-// centre than the root of all columns' positions times the largest mean square. By the first warp, columns by its lanes.
+// centre than the root of all columns' positions times the largest mean square. By the first warp, columns by its
+// lanes.
 __device__ __forceinline__ void choose_inputs(const Parameters& p, const Shared& s, const Unit& u) {
   const Arguments& a = p.arguments;
   const int inputs = static_cast<int>(a.c_per_conv_group), taps = static_cast<int>(a.k);
@@ -118,7 +119,8 @@ __device__ __forceinline__ void choose_inputs(const Parameters& p, const Shared&
     if (lane == 0) *s.scale = scale;
   }
   __syncthreads();
-  float* to = reinterpret_cast<float*>(p.workspace + p.places.inputs) + (u.n * a.conv_groups + u.conv_group) * (1 + inputs);
+  float* to =
+      reinterpret_cast<float*>(p.workspace + p.places.inputs) + (u.n * a.conv_groups + u.conv_group) * (1 + inputs);
   for (int i = lane; i <= inputs; i += kChannelThreads) to[i] = i == 0 ? *s.scale : s.centres[i - 1];
 }
 
@@ -230,8 +232,8 @@ __device__ __forceinline__ void write_rows(const Parameters& p, const Shared& s,
       const int64_t unit = n * a.conv_groups + conv_group;
       const int row = row_of(a, p.config, static_cast<int>(o - conv_group * a.o_per_conv_group));
       // Powers of two.
-      const double by = static_cast<double>(inputs[unit * (1 + a.c_per_conv_group)]) *
-                        scales[conv_group * p.config.rows() + row];
+      const double by =
+          static_cast<double>(inputs[unit * (1 + a.c_per_conv_group)]) * scales[conv_group * p.config.rows() + row];
       const double gamma = a.gamma != nullptr ? load(a.gamma, a.param_dtype, o) : 1.0f;
       const double shift = of_group == 1 ? -channels[i].mean : channels[i].constant - mean;
       rows[unit * p.config.rows() + row] = {static_cast<float>(shift * by), clamped(rstd * gamma / by),

@@ -2,8 +2,8 @@
 //
 // Columns are the inputs under the kernel: one for each (input channel of the conv group, tap). Output channels are cut
 // into blocks of 16 rows (the rows of mma.sync), and a block's rows all start at the same place within a sector of
-// memory: channels whose numbers are equal modulo `classes`. With a glu a block holds 8 channels and, in its other rows,
-// those that gate them.
+// memory: channels whose numbers are equal modulo `classes`. With a glu a block holds 8 channels and, in its other
+// rows, those that gate them.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace convnorm::cuda::moments {
 
-inline constexpr int kWarps = 8;        // of a CTA
+inline constexpr int kWarps = 8;  // of a CTA
 inline constexpr int kThreads = 32 * kWarps;
-inline constexpr int kBlockRows = 16;   // of mma.sync
-inline constexpr int kDepth = 16;       // columns of one mma.sync
+inline constexpr int kBlockRows = 16;  // of mma.sync
+inline constexpr int kDepth = 16;      // columns of one mma.sync
 inline constexpr int kMostColumns = 64;
-inline constexpr int kQuad = 32;        // positions that a warp computes at a time
+inline constexpr int kQuad = 32;  // positions that a warp computes at a time
 inline constexpr int kSectorBytes = 32;
-inline constexpr int kPerSm = 2;        // CTAs of the last launch that the registers suffice for
-inline constexpr int kSide = 4;         // columns of a square of products
+inline constexpr int kPerSm = 2;  // CTAs of the last launch that the registers suffice for
+inline constexpr int kSide = 4;   // columns of a square of products
 
 // Column r of the moments; the one behind the last is all ones, and gives the sums.
 CONVNORM_HOST_DEVICE constexpr int squares_along(int columns) { return (columns + kSide) / kSide; }
@@ -43,8 +43,8 @@ struct Config {
   int k16;    // mma.sync along the columns: 1, 2 or 4
   int parts;  // 16-bit parts of an operand: 2 for fp32
 
-  int classes;       // of output channels
-  int class_blocks;  // blocks of a class
+  int classes;         // of output channels
+  int class_blocks;    // blocks of a class
   int block_channels;  // of y in a block: 16, or 8 with a glu
 
   // Column moments: a CTA takes a slice of a sample's positions, `tile` at a time.
@@ -134,8 +134,7 @@ inline constexpr int kStagedChannels = 128;  // whose weights a CTA of the secon
 inline int64_t channels_bytes(const Config& c, int64_t group_channels) {
   const int64_t channels = c.chunk_groups * group_channels;
   // Means, the products; the channels; centres, the scale, weights.
-  return 8 * (kMostColumns + int64_t{squares(c.columns)} * kSide * kSide) +
-         channels * int64_t{sizeof(Channel)} +
+  return 8 * (kMostColumns + int64_t{squares(c.columns)} * kSide * kSide) + channels * int64_t{sizeof(Channel)} +
          4 * (kMostColumns + 4 + (channels <= kStagedChannels ? c.columns * channels : 0));
 }
 CONVNORM_HOST_DEVICE inline int row_pitch(int warp_positions, int element_bytes) {

@@ -1,5 +1,5 @@
-// Launches that begin before their predecessor ends (sm_90 and newer): everything before the wait must not read what the
-// predecessor writes.
+// Launches that begin before their predecessor ends (sm_90 and newer): everything before the wait must not read what
+// the predecessor writes.
 #pragma once
 
 #include "kernels/cuda/ptx/cluster.cuh"

@@ -18,11 +18,12 @@ __device__ __forceinline__ InputStrides input_strides(const Arguments& a) {
 template <class Element>
 __device__ __forceinline__ const Element* first_input(const Arguments& a, int64_t n, int64_t conv_group) {
   const int64_t channel = conv_group * a.c_per_conv_group;
-  return static_cast<const Element*>(a.x) + (a.layout == CONVNORM_NCL ? (n * a.c + channel) * a.l : n * a.l * a.c + channel);
+  return static_cast<const Element*>(a.x) +
+         (a.layout == CONVNORM_NCL ? (n * a.c + channel) * a.l : n * a.l * a.c + channel);
 }
 
-// put(channel, i, input from + i) for i in [0, width) and all channels of a conv group, padding included, by all threads
-// of a CTA. Several inputs a thread are on their way before the first is used.
+// put(channel, i, input from + i) for i in [0, width) and all channels of a conv group, padding included, by all
+// threads of a CTA. Several inputs a thread are on their way before the first is used.
 template <class Element, class Put>
 __device__ __forceinline__ void read_inputs(const Arguments& a, const Element* x, int64_t from, int width,
                                             int64_t length, const Put& put) {

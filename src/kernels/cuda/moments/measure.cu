@@ -38,8 +38,9 @@ __device__ __forceinline__ void halve(double (&v)[kSide * kSide], int lane, int 
 }
 
 // Adds the products of four columns with four others over positions first, first + step, ... to `sums`.
-__device__ __forceinline__ void add_square(const double* shared, const Column (&left)[kSide], const Column (&right)[kSide],
-                                           bool diagonal, int first, int step, int positions, int lane, double* sums) {
+__device__ __forceinline__ void add_square(const double* shared, const Column (&left)[kSide],
+                                           const Column (&right)[kSide], bool diagonal, int first, int step,
+                                           int positions, int lane, double* sums) {
   double v[kSide * kSide] = {};
 #pragma unroll 2
   for (int t = first; t < positions; t += step) {
@@ -105,7 +106,8 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
         left[i] = columns[kSide * places.row(square) + i];
         right[i] = columns[kSide * places.column(square) + i];
       }
-      add_square(shared, left, right, places.row(square) == places.column(square), 32 * part + lane, 32 * parts, positions, lane, sums + item * kSide * kSide);
+      add_square(shared, left, right, places.row(square) == places.column(square), 32 * part + lane, 32 * parts,
+                 positions, lane, sums + item * kSide * kSide);
     }
     __syncthreads();
   }
@@ -118,13 +120,15 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
   const double positions = static_cast<double>(end - begin);
   double* record = reinterpret_cast<double*>(p.workspace + p.places.slices) + int64_t{blockIdx.x} * c.record();
   for (int r = thread; r < c.columns; r += kThreads) {
-    record[r] = static_cast<double>(pilot_of(r / static_cast<int>(a.k))) + sum_of(product_at(r, c.columns, along)) / positions;
+    record[r] =
+        static_cast<double>(pilot_of(r / static_cast<int>(a.k))) + sum_of(product_at(r, c.columns, along)) / positions;
   }
   for (int square = warp; square < count; square += kWarps) {
     const int i = places.row(square) * kSide + lane / kSide % kSide, j = places.column(square) * kSide + lane % kSide;
     if (lane >= kSide * kSide || j >= c.columns || i >= c.columns) continue;
     const double left = sum_of(product_at(i, c.columns, along)), right = sum_of(product_at(j, c.columns, along));
-    record[c.columns + square * kSide * kSide + lane] = sum_of(square * kSide * kSide + lane) - left * (right / positions);
+    record[c.columns + square * kSide * kSide + lane] =
+        sum_of(square * kSide * kSide + lane) - left * (right / positions);
   }
 }
 

@@ -26,7 +26,8 @@ class Moments final : public CudaExecutable {
     return {
         {"columns", fmt::format("{}, moments in {} slices of {} positions", c.columns, c.slices, c.slice())},
         {"products", c.parts == 2 ? "3 of scaled fp16 halves" : "1"},
-        {"blocks", fmt::format("{} of {} channels, {} places within a sector", c.blocks(), c.block_channels, c.classes)},
+        {"blocks",
+         fmt::format("{} of {} channels, {} places within a sector", c.blocks(), c.block_channels, c.classes)},
         {"window", fmt::format("{} positions, {} a row, by {} warps", c.window(), c.windows, c.position_warps)},
         {"CTAs", std::to_string(problem_.n * problem_.conv_groups * c.windows * c.parts_of_blocks)},
     };

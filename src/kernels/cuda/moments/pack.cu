@@ -17,7 +17,8 @@ struct Weight {
 __device__ __forceinline__ int64_t channel_of(const Weight& w, const Config& c, int row) {
   const int block = row / kBlockRows, in_block = row % kBlockRows;
   const bool gate = in_block >= c.block_channels;
-  const int64_t in_class = int64_t{block % c.class_blocks} * c.block_channels + (gate ? in_block - c.block_channels : in_block);
+  const int64_t in_class =
+      int64_t{block % c.class_blocks} * c.block_channels + (gate ? in_block - c.block_channels : in_block);
   const int64_t channel = block / c.class_blocks + c.classes * in_class;
   if (channel >= (w.gate > 0 ? w.gate : w.channels)) return -1;
   return channel + (gate ? w.gate : 0);
@@ -32,7 +33,8 @@ __global__ void __launch_bounds__(kThreads) scale_kernel(Weight w, Config c, flo
   float largest = 0;
   if (channel >= 0 && c.parts > 1) {
     const auto* row = static_cast<const Element*>(w.values) + (conv_group * w.channels + channel) * w.columns;
-    for (int r = static_cast<int>(threadIdx.x) % 32; r < w.columns; r += 32) largest = fmaxf(largest, fabsf(to_float(row[r])));
+    for (int r = static_cast<int>(threadIdx.x) % 32; r < w.columns; r += 32)
+      largest = fmaxf(largest, fabsf(to_float(row[r])));
   }
 #pragma unroll
   for (int mask = 1; mask < 32; mask <<= 1) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, mask));
@@ -43,7 +45,8 @@ __global__ void __launch_bounds__(kThreads) scale_kernel(Weight w, Config c, flo
 
 // A thread for each lane of each fragment.
 template <class Element>
-__global__ void __launch_bounds__(kThreads) operand_kernel(Weight w, Config c, const float* scales, uint4* operands, int64_t lanes) {
+__global__ void __launch_bounds__(kThreads)
+    operand_kernel(Weight w, Config c, const float* scales, uint4* operands, int64_t lanes) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= lanes) return;
   const int lane = static_cast<int>(i % 32);
@@ -69,7 +72,8 @@ __global__ void __launch_bounds__(kThreads) operand_kernel(Weight w, Config c, c
     }
   }
   for (int part = 0; part < c.parts; ++part) {
-    operands[(fragment * c.parts + part) * 32 + lane] = make_uint4(words[part][0], words[part][1], words[part][2], words[part][3]);
+    operands[(fragment * c.parts + part) * 32 + lane] =
+        make_uint4(words[part][0], words[part][1], words[part][2], words[part][3]);
   }
 }
 
@@ -95,7 +99,8 @@ void pack(const Arguments& a, const Config& config, const void* weight, void* pa
   const int64_t elements = a.o * config.columns;
   with_device_element(a.dtype, [&](auto type) {
     using Element = decltype(type);
-    launch("launching moments' scaling of weights", scale_kernel<Element>, shape(rows, kWarps), stream, w, config, scales, rows);
+    launch("launching moments' scaling of weights", scale_kernel<Element>, shape(rows, kWarps), stream, w, config,
+           scales, rows);
     launch("launching moments' packing", operand_kernel<Element>, shape(lanes, kThreads), stream, w, config,
            static_cast<const float*>(scales), reinterpret_cast<uint4*>(bytes + plan.operands), lanes);
     launch("launching moments' copying of weights", plain_kernel<Element>, shape(elements, kThreads), stream, w,

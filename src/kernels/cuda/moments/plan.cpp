@@ -12,22 +12,24 @@ namespace {
 
 using Reason = std::string;
 
-constexpr int kReservedBytes = 1 << 10;            // of shared memory, by the system, per CTA
-constexpr int kMostMeasureBytes = 64 << 10;        // of shared memory: several CTAs an SM
-constexpr int64_t kFewestChannels = 8;             // half of a block
-constexpr int64_t kChannelsPerColumn = 2;          // each must pay for its moments
-constexpr int64_t kFewestValues = 64;              // of a group
-constexpr int64_t kMostGroupChannels = 4096;       // that one CTA merges
+constexpr int kReservedBytes = 1 << 10;       // of shared memory, by the system, per CTA
+constexpr int kMostMeasureBytes = 64 << 10;   // of shared memory: several CTAs an SM
+constexpr int64_t kFewestChannels = 8;        // half of a block
+constexpr int64_t kChannelsPerColumn = 2;     // each must pay for its moments
+constexpr int64_t kFewestValues = 64;         // of a group
+constexpr int64_t kMostGroupChannels = 4096;  // that one CTA merges
 constexpr int64_t kChunkChannels = 64;
-constexpr int64_t kLeastSlice = 256;               // positions
+constexpr int64_t kLeastSlice = 256;  // positions
 constexpr int kMostTile = 1024;
 constexpr int kMostSlices = 64;
-constexpr int64_t kLongest = int64_t{1} << 29;     // positions: scaled inputs stay in the range of fp16
+constexpr int64_t kLongest = int64_t{1} << 29;              // positions: scaled inputs stay in the range of fp16
 constexpr int64_t kWorkspaceAllowance = int64_t{64} << 20;  // beyond the bytes of y
 
 int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-int64_t inputs_under(const Problem& p, int64_t positions) { return (positions - 1) * p.stride + p.dilation * (p.k - 1) + 1; }
+int64_t inputs_under(const Problem& p, int64_t positions) {
+  return (positions - 1) * p.stride + p.dilation * (p.k - 1) + 1;
+}
 
 // Slices of whole tiles, such that every SM has some and nobody has to merge very many.
 bool cut_slices(const Problem& p, const Sizes& sizes, const DeviceLimits& device, Config& c) {
@@ -37,7 +39,8 @@ bool cut_slices(const Problem& p, const Sizes& sizes, const DeviceLimits& device
   positions = std::clamp<int64_t>(positions, kLeastSlice, kMostTile);
   if (c.columns > kDepth) positions = std::max<int64_t>(positions / 4, kLeastSlice / 4);  // many squares: short slices
   c.tile = static_cast<int>(quotient_up(positions, 32) * 32);
-  while (c.tile > 32 && measure_bytes(c, sizes.c_per_conv_group, inputs_under(p, c.tile)) > kMostMeasureBytes) c.tile /= 2;
+  while (c.tile > 32 && measure_bytes(c, sizes.c_per_conv_group, inputs_under(p, c.tile)) > kMostMeasureBytes)
+    c.tile /= 2;
   if (measure_bytes(c, sizes.c_per_conv_group, inputs_under(p, c.tile)) > device.shared_per_block_optin) return false;
   const int64_t tiles = quotient_up(sizes.l_out, c.tile);
   c.slice_tiles = static_cast<int>(quotient_up(tiles, kMostSlices));
@@ -93,7 +96,8 @@ bool cut_windows(const Problem& p, const Sizes& sizes, const DeviceLimits& devic
 }  // namespace
 
 std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& sizes, const DeviceLimits& device) {
-  if (device.major < 8) return fmt::format("it is written for sm_80 and newer, and the device is {}", device.architecture());
+  if (device.major < 8)
+    return fmt::format("it is written for sm_80 and newer, and the device is {}", device.architecture());
   if (!has_norm(p)) return Reason("g=0: without a norm there are no statistics to take");
   if (p.pre.op != CONVNORM_NONE) return Reason("an operation before the norm changes the statistics");
   if (p.dtype == CONVNORM_F32 && p.precision == CONVNORM_HIGHEST) {
@@ -102,17 +106,20 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   if (p.n == 0) return Reason("n=0: there is nothing to compute");
   const int64_t columns = sizes.c_per_conv_group * p.k;
   const bool glu = has_post(p, CONVNORM_GLU);
-  if (glu && p.conv_groups > 1) return fmt::format("post=glu, cg={}: the channels of a pair lie in different conv groups", p.conv_groups);
+  if (glu && p.conv_groups > 1)
+    return fmt::format("post=glu, cg={}: the channels of a pair lie in different conv groups", p.conv_groups);
   if (columns > kMostColumns || sizes.o_per_conv_group < std::max(kFewestChannels, kChannelsPerColumn * columns)) {
     return fmt::format(
         "{} channels of {} products do not pay for second moments (limit {} products, {} channels for each, {} in all)",
         sizes.o_per_conv_group, columns, kMostColumns, kChannelsPerColumn, kFewestChannels);
   }
   if (sizes.l_out * sizes.o_per_norm_group < kFewestValues) {
-    return fmt::format("groups of {} values are measured directly (limit {})", sizes.l_out * sizes.o_per_norm_group, kFewestValues);
+    return fmt::format("groups of {} values are measured directly (limit {})", sizes.l_out * sizes.o_per_norm_group,
+                       kFewestValues);
   }
   if (sizes.o_per_norm_group > kMostGroupChannels) {
-    return fmt::format("groups of {} channels are not merged by one CTA (limit {})", sizes.o_per_norm_group, kMostGroupChannels);
+    return fmt::format("groups of {} channels are not merged by one CTA (limit {})", sizes.o_per_norm_group,
+                       kMostGroupChannels);
   }
   if (std::max(sizes.l_out, p.l) > kLongest || p.stride > kLongest || sizes.k_span > kLongest) {
     return fmt::format("rows are longer than {}", kLongest);

@@ -159,7 +159,9 @@ class Window {
   }
 
   // Of product b among a quad's positions; with it, a lane's values of two (fp32) or four products are one vector.
-  static __device__ __forceinline__ int offset_of(int b) { return sizeof(Element) == 4 ? b / 2 * 16 + b % 2 * 2 : 2 * b; }
+  static __device__ __forceinline__ int offset_of(int b) {
+    return sizeof(Element) == 4 ? b / 2 * 16 + b % 2 * 2 : 2 * b;
+  }
   // Position of value i of a row within its quad.
   __device__ __forceinline__ int position_of(int i) const {
     return offset_of(i / 2) + (sizeof(Element) == 4 ? 4 : 8) * (lane_ % 4) + i % 2;
@@ -199,7 +201,8 @@ class Window {
 #pragma unroll
       for (int i = 0; i < 8; ++i) v[0][i] *= DeviceMath::sigmoid(v[1][i]);
       const auto gated = [&](int) { return place(0); };
-      apply_row_post<Element>(a_, a_.glu + 1, a_.post_count, reinterpret_cast<float (&)[1][8]>(v[0]), gated, position_at);
+      apply_row_post<Element>(a_, a_.glu + 1, a_.post_count, reinterpret_cast<float(&)[1][8]>(v[0]), gated,
+                              position_at);
     }
     if (position + kQuad <= valid_) return;
 #pragma unroll
@@ -239,7 +242,8 @@ class Window {
     const int left = (count_ - channel_of(block, 0) + c_.classes - 1) / c_.classes;  // rows that hold channels
     const int end = min(left, c_.block_channels);
 #pragma unroll 4
-    for (int row = first_row; row < end; row += rows, to += step, from += rows * (pitch_ / static_cast<int>(sizeof(Element)))) {
+    for (int row = first_row; row < end;
+         row += rows, to += step, from += rows * (pitch_ / static_cast<int>(sizeof(Element)))) {
       if (whole) {
         *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
       } else {
@@ -266,12 +270,12 @@ class Window {
   const Config& c_;
   const int warp_, lane_;
   int64_t n_, conv_group_, unit_, length_;
-  int first_, valid_;       // positions
-  int part_, pitch_;        // of the blocks; bytes
-  int count_;               // channels of y in the conv group
+  int first_, valid_;  // positions
+  int part_, pitch_;   // of the blocks; bytes
+  int count_;          // channels of y in the conv group
   bool glu_;
-  unsigned char* staged_;   // [16 rows][pitch] of this warp
-  unsigned char* inputs_;   // words [channel][streamed_width]
+  unsigned char* staged_;  // [16 rows][pitch] of this warp
+  unsigned char* inputs_;  // words [channel][streamed_width]
   int at_[4 * kK16];
 };
 
@@ -288,7 +292,8 @@ void launch_stream_instance(const Parameters& p, cudaStream_t stream) {
   launch("launching moments' convolution", stream_kernel<Element, kK16, kOps>,
          {.grid = dim3(static_cast<unsigned>(ctas)),
           .block = dim3(kThreads),
-          .shared_bytes = static_cast<size_t>(stream_bytes(p.config, a.c_per_conv_group, p.streamed_width, sizeof(Element))),
+          .shared_bytes =
+              static_cast<size_t>(stream_bytes(p.config, a.c_per_conv_group, p.streamed_width, sizeof(Element))),
           .programmatic = p.config.dependent},
          stream, p);
 }

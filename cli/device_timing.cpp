@@ -92,6 +92,7 @@ Timing time_on_device(const std::shared_ptr<const Plan>& plan, const std::vector
       timed += seconds;
       samples.push_back(seconds / static_cast<double>(nodes));
     }
+    timing.clock_mhz = clock_mhz();
     for (const auto& set : sets) {
       if (timing.fault.empty()) timing.fault = set->fault(workspace);
     }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,9 @@ struct Timing {
   double pack = 0;
   int64_t calls = 0;
   int64_t buffer_sets = 0;
-  bool cold = false;  // the sets together exceed twice the last-level cache
-  std::string fault;  // a call whose output was wrong, or that touched what is not its own; empty if none
+  bool cold = false;             // the sets together exceed twice the last-level cache
+  std::optional<int> clock_mhz;  // of a GPU, right after the last call
+  std::string fault;             // a call whose output was wrong, or that touched what is not its own; empty if none
 };
 
 // All contents are of one problem. Every call gets one of them, chosen at random, in buffers that held another one

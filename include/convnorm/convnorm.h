@@ -199,8 +199,8 @@ CONVNORM_API const char* convnorm_plan_target(const convnorm_plan* plan);
 
 typedef enum convnorm_format { CONVNORM_TEXT = 0, CONVNORM_JSON = 1 } convnorm_format;
 
-/* Chosen path, config, bytes moved, FLOPs, refusals with reasons, guarantees. With `machine` (may be null) also the
- * floor. Size protocol as in convnorm_problem_print. */
+/* Chosen path, config, bytes moved, FLOPs, refusals with reasons, guarantees, and the floor: on CPUs from `machine`
+ * (null: left out), on GPUs from the rates of the vendor's tables. Size protocol as in convnorm_problem_print. */
 struct convnorm_machine;
 CONVNORM_API convnorm_status convnorm_plan_explain(const convnorm_plan* plan, const struct convnorm_machine* machine,
                                                    convnorm_format format, char* buffer, size_t capacity,

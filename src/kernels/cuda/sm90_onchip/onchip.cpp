@@ -11,9 +11,13 @@ namespace {
 
 using namespace sm90_onchip;
 
+constexpr double kLaunchUs = 1.0, kClockGhz = 1.7;  // under load
+
 class Sm90Onchip final : public CudaExecutable {
  public:
-  Sm90Onchip(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config) {
+  Sm90Onchip(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config) {}
+
+  void prepare() const override {
     if (config_.words_per_warpgroup > 0) reserve_sync_slot(device_.ordinal, config_.exchange_words());
   }
 
@@ -45,8 +49,11 @@ class Sm90Onchip final : public CudaExecutable {
     return {.flops = sizes_.flops,
             .min_bytes = least,
             .moved_bytes = least,
+            .tensor_cores = true,
             .split_parts = problem_.dtype == CONVNORM_F32 ? config_.parts : 0};
   }
+
+  double expected_us() const override { return kLaunchUs + estimated_cycles(problem_, config_) * 1e-3 / kClockGhz; }
 
  protected:
   size_t packed_weight_bytes() const override { return static_cast<size_t>(packed_elements(problem_, config_)) * 2; }

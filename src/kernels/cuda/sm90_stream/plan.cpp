@@ -158,6 +158,13 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
   return reason;
 }
 
+double estimated_us(const Problem& problem, const Config& config) {
+  // Measured on an H200: 5 to 84 MB of weights on 64 to 128 CTAs. A CTA alone draws more than its share.
+  constexpr double kFixedUs = 4.4, kBytesPerUs = 3.86e6, kBytesPerUsOfCta = 6e4;
+  const double bytes = 2.0 * static_cast<double>(packed_elements(problem, config));
+  return kFixedUs + std::max(bytes / kBytesPerUs, bytes / config.grid() / kBytesPerUsOfCta);
+}
+
 int64_t packed_elements(const Problem& problem, const Config& config) {
   return int64_t{config.tiles} * config.blocks * problem.k * config.parts * 32 * 8;
 }

@@ -13,7 +13,9 @@ using namespace sm90_stream;
 
 class Sm90Stream final : public CudaExecutable {
  public:
-  Sm90Stream(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config) {
+  Sm90Stream(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config) {}
+
+  void prepare() const override {
     if (config_.exchange == Exchange::kWords) reserve_sync_slot(device_.ordinal, words());
   }
 
@@ -43,8 +45,11 @@ class Sm90Stream final : public CudaExecutable {
     return {.flops = sizes_.flops,
             .min_bytes = least,
             .moved_bytes = least,
+            .tensor_cores = true,
             .split_parts = problem_.dtype == CONVNORM_F32 ? config_.parts : 0};
   }
+
+  double expected_us() const override { return estimated_us(problem_, config_); }
 
  protected:
   size_t packed_weight_bytes() const override { return static_cast<size_t>(packed_elements(problem_, config_)) * 2; }

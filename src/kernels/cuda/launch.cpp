@@ -12,7 +12,17 @@ constexpr size_t kSharedWithoutOptIn = 48 << 10;
 
 void opt_in(const char* name, const void* kernel, size_t shared_bytes) {
   if (shared_bytes <= kSharedWithoutOptIn) return;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel), name);
+  if (static_cast<size_t>(attributes.maxDynamicSharedSizeBytes) >= shared_bytes) return;
+  // All that the device has, not what this launch needs: the limit belongs to the kernel, and a smaller launch of it on
+  // another thread would lower it between this call and the launch.
+  int device = 0;
+  int most = 0;
+  check(cudaGetDevice(&device), name);
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), name);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             most - static_cast<int>(attributes.sharedSizeBytes)),
         name);
 }
 

@@ -47,6 +47,20 @@ Timing time_subject(const Subject& subject, const std::vector<Content>& contents
 Timing time_on_device(const std::shared_ptr<const Plan>& plan, const std::vector<Content>& contents,
                       const TimingOptions& options);
 
+// A layer of a chain. Both plans are of one problem; `careful` makes no promise about weights.
+struct ChainBlock {
+  std::shared_ptr<const Plan> plan, careful;
+  const Operands* operands;
+};
+
+// Blocks that follow one another on a GPU, as in a network: one replay runs each of them once, in order, with a weight
+// of its own. A block reads what the block before it wrote where the shapes agree, else its own x. Times are of a whole
+// replay; before, each block runs by itself with its careful plan, and every timed replay must give the same bits.
+Timing time_chain_on_device(const std::vector<ChainBlock>& blocks, const TimingOptions& options);
+
+// Whether `after` can read what `before` writes.
+bool follows(const convnorm_problem& before, const convnorm_problem& after);
+
 // `share` 0.5 is the median.
 double quantile_of(std::vector<double> samples, double share);
 

@@ -102,6 +102,10 @@ std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_
     fail(CONVNORM_INVALID_ARGUMENT, "device has the value {}, which is neither CONVNORM_CPU nor CONVNORM_CUDA",
          static_cast<int>(options.device));
   }
+  if (options.constant_weights != 0 && options.constant_weights != 1) {
+    fail(CONVNORM_INVALID_ARGUMENT, "constant_weights={} must be 1 for the promise that convnorm.h describes, or 0",
+         options.constant_weights);
+  }
 
   auto plan = std::make_unique<convnorm_plan>();
   plan->problem = canonical(problem);
@@ -109,7 +113,7 @@ std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_
   if (options.device == CONVNORM_CUDA) plan->gpu = cuda::current_device();
   const PlanRequest request{plan->problem, Sizes(plan->problem), plan->threads,
                             plan->gpu ? gpu_target(*plan->gpu, options.target) : choose_target(options.target),
-                            plan->gpu ? &*plan->gpu : nullptr};
+                            plan->gpu ? &*plan->gpu : nullptr, options.constant_weights != 0};
 
   Choice choice = choose(registry(options.device), request, options.path);
   plan->implementation = choice.implementation;

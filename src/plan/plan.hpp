@@ -84,6 +84,7 @@ struct PlanRequest {
   int threads;
   std::string target;                       // name of the instruction set, or "scalar"; of a GPU, its architecture
   const cuda::DeviceLimits* gpu = nullptr;  // null on CPUs
+  bool constant_weights = false;            // promised: as convnorm_plan_options says
 };
 
 struct Refusal {

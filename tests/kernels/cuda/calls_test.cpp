@@ -86,6 +86,82 @@ TEST_F(Calls, B070_CapturedAndReplayedOnOtherInputs) {
   cudaGraphDestroy(graph);
 }
 
+constexpr const char* kPolicy = "n=1,c=512,l=16,o=512,k=5,p=2,g=8,bias=1,post=mish";
+
+#if CUDART_VERSION >= 13000  // older ones name these functions otherwise
+// A dependent launch may run beside the kernel before it, which therefore must not be the one that packs its weight.
+TEST_F(Calls, PackingNeverStandsDirectlyBeforeADependentLaunch) {
+  OnDevice call(kPolicy, nullptr, true);
+  if (std::string(convnorm_plan_path(call.plan)) != "sm90_stream") GTEST_SKIP() << "no path launches so";
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_EQ(call.pack(call.w->data(), stream_), CONVNORM_OK) << convnorm_last_error();
+  const cudaStream_t stream = stream_;
+  const auto last_node = [stream] {
+    cudaStreamCaptureStatus status;
+    const cudaGraphNode_t* nodes = nullptr;
+    size_t count = 0;
+    EXPECT_EQ(cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, nullptr, &count), cudaSuccess);
+    return count == 1 ? nodes[0] : nullptr;
+  };
+  const cudaGraphNode_t packed = last_node();
+  EXPECT_EQ(call.execute(stream_), CONVNORM_OK) << convnorm_last_error();
+  EXPECT_EQ(call.execute(stream_), CONVNORM_OK) << convnorm_last_error();
+  ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+
+  size_t count = 0;
+  ASSERT_EQ(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count), cudaSuccess);
+  std::vector<cudaGraphNode_t> from(count), to(count);
+  std::vector<cudaGraphEdgeData> data(count);
+  ASSERT_EQ(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &count), cudaSuccess);
+  // The weight's kernel, the kernel that ends packing by writing the header, and two calls.
+  ASSERT_EQ(count, 3u);
+  for (size_t i = 0; i < count; ++i) {
+    const bool dependent = data[i].type == cudaGraphDependencyTypeProgrammatic;
+    EXPECT_EQ(dependent, to[i] != packed) << "edge " << i;
+  }
+  cudaGraphDestroy(graph);
+}
+#endif
+
+TEST_F(Calls, AWeightThatHasJustBeenPackedIsTheOneThatCounts) {
+  OnDevice careful(kPolicy), call(kPolicy, nullptr, true);
+  std::vector<float> other = call.in.w;
+  for (float& value : other) value = -value;
+  const DeviceBlock negated(other.data(), other.size() * sizeof(float));
+  std::vector<double> expected[2];
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(careful.pack(i == 0 ? careful.w->data() : negated.data()), CONVNORM_OK) << convnorm_last_error();
+    ASSERT_EQ(careful.execute(), CONVNORM_OK) << convnorm_last_error();
+    expected[i] = careful.result();
+  }
+  for (int round = 0; round < 2000; ++round) {
+    ASSERT_EQ(call.pack(round % 2 == 0 ? call.w->data() : negated.data(), stream_), CONVNORM_OK);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(call.execute(stream_), CONVNORM_OK);
+    if (round % 50 >= 2) continue;
+    ASSERT_EQ(call.result(), expected[round % 2]) << round;
+  }
+}
+
+// Each call reads what the one before wrote, and writes what the one before read.
+TEST_F(Calls, DependentCallsSeeEachOthersResults) {
+  OnDevice careful(kPolicy), call(kPolicy, nullptr, true);
+  for (OnDevice* each : {&careful, &call}) {
+    void* const first = each->x->data();
+    for (int round = 0; round < 200; ++round) {
+      each->tensors.x = round % 2 == 0 ? first : each->y->data();
+      each->tensors.y = round % 2 == 0 ? each->y->data() : first;
+      ASSERT_EQ(each->execute(stream_), CONVNORM_OK) << convnorm_last_error();
+    }
+    cudaStreamSynchronize(stream_);
+  }
+  std::vector<float> x(call.in.x.size()), wanted(x.size());
+  call.x->copy_to(x.data());
+  careful.x->copy_to(wanted.data());
+  EXPECT_EQ(x, wanted);
+  EXPECT_EQ(call.result(), careful.result());
+}
+
 TEST_F(Calls, B072_HostMemoryIsRefusedByName) {
   OnDevice call;
   const convnorm_tensors good = call.tensors;

@@ -22,9 +22,11 @@ inline int device_count() {
 // Each tensor in memory of its own. By default the first problem of the bug reports, on its planned path.
 class OnDevice {
  public:
-  explicit OnDevice(const std::string& line = std::string(kS1) + ",post=silu", const char* path = nullptr)
+  explicit OnDevice(const std::string& line = std::string(kS1) + ",post=silu", const char* path = nullptr,
+                    bool constant_weights = false)
       : in(make_inputs(line)) {
-    const convnorm_plan_options options{.device = CONVNORM_CUDA, .threads = 0, .path = path, .target = nullptr};
+    const convnorm_plan_options options{
+        .device = CONVNORM_CUDA, .threads = 0, .path = path, .target = nullptr, .constant_weights = constant_weights};
     EXPECT_EQ(convnorm_plan_create(&in.problem, &options, &plan), CONVNORM_OK) << convnorm_last_error();
     x = block(in.x), w = block(in.w), bias = block(in.bias), gamma = block(in.gamma), beta = block(in.beta);
     packed = room(convnorm_plan_packed_size(plan)), workspace = room(convnorm_plan_workspace_size(plan));

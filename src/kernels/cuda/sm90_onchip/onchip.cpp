@@ -14,7 +14,7 @@ using namespace sm90_onchip;
 class Sm90Onchip final : public CudaExecutable {
  public:
   Sm90Onchip(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config) {
-    if (config_.words_per_warpgroup > 0) reserve_sync_slot(device_.ordinal, config_.exchange_words());
+    if (config_.exchanges()) reserve_sync_slot(device_.ordinal, config_.exchange_words());
   }
 
   size_t workspace_bytes() const override { return 0; }
@@ -36,7 +36,7 @@ class Sm90Onchip final : public CudaExecutable {
         {"weights", fmt::format("{} stages of {} bytes", c.weight_slots, plan.stage_bytes)},
         {"shared memory", fmt::format("{} bytes", plan.bytes)},
         {"CTAs", fmt::format("{} in {} teams, {} domains, {} each", c.ctas(), c.teams, c.domains, c.iterations)},
-        {"exchange", c.words_per_warpgroup > 0 ? fmt::format("{} words", c.exchange_words()) : "none"},
+        {"exchange", c.exchanges() ? fmt::format("{} words", c.exchange_words()) : "none"},
     };
   }
 
@@ -54,7 +54,7 @@ class Sm90Onchip final : public CudaExecutable {
 
   void enqueue(const Arguments& arguments, void*, cudaStream_t stream) const override {
     SyncSlot slot{};
-    if (config_.words_per_warpgroup > 0) slot = sync_slot(device_.ordinal, stream, config_.exchange_words());
+    if (config_.exchanges()) slot = sync_slot(device_.ordinal, stream, config_.exchange_words());
     launch_onchip(arguments, config_, slot, stream);
   }
 

@@ -13,7 +13,7 @@ DEPS := scripts/install-deps.sh
 .DEFAULT_GOAL := help
 # Stages run in the order in which they are listed; each uses all processors by itself.
 .NOTPARALLEL:
-.PHONY: help deps build cli demo test test-release test-asan test-ubsan test-tsan test-python test-neon bench-cpu tidy clean
+.PHONY: help deps build cli demo test test-release test-asan test-ubsan test-tsan test-python test-cuda test-neon bench-cpu tidy clean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 36
@@ -43,6 +43,9 @@ test-asan test-ubsan test-tsan: test-%: deps ## the reduced set under one saniti
 test-python: deps ## the Python package, which pip installs beside PyTorch into .venv-test
 	@$(DEPS) python3-venv python3-dev
 	PYTHON=$(PYTHON) scripts/test-python.sh .venv-test
+
+test-cuda: build ## what needs a GPU, on the machine's own
+	scripts/test-cuda.sh $(BUILD)
 
 test-neon: ## the self-test on emulated arm64
 	@$(DEPS) g++-aarch64-linux-gnu qemu-user

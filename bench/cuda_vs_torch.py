@@ -145,7 +145,7 @@ def main():
                 others = {"none": {"error": str(refused)}}
             meeting = {k: v["us"] for k, v in others.items() if v.get("meets")}
             peer = min(meeting, key=meeting.get) if meeting else ""
-            us = record.get("cold_median_us", record.get("median_us", float("nan")))
+            us = record.get("median_us", float("nan"))
             texts = [f"{k} {v['us']:.1f}" if v.get("meets") else
                      f"[{k} {v['us']:.1f}, {v['worst_ratio']:.1f} x tolerance]" if "us" in v else f"{k}: {v['error']}"
                      for k, v in others.items() if k != peer]

@@ -23,7 +23,8 @@ def parse(line):
     q.update(kv.split("=", 1) for kv in line.split(","))
     q["post"] = q["post"].replace("leaky_relu(0.01)", "leaky_relu").replace("elu(1)", "elu")
     if not q["p"].isdigit() or "(" in q["post"] or "lengths" in q or "layout" in q:
-        raise SystemExit(f"{line}: this comparison mirrors plain padding, default op parameters and NCL without lengths")
+        raise SystemExit(
+            f"{line}: this comparison mirrors plain padding, default op parameters and NCL without lengths")
     for k in ("n", "c", "l", "o", "k", "s", "d", "cg", "g", "bias", "affine"):
         q[k] = int(q[k])
     return q

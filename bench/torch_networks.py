@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """Whole networks, unfused and fused, each in the same modes: eager, CUDA graph, torch.compile(mode="reduce-overhead").
 
-usage: torch_networks.py [--device cuda|cpu] [--small] [--skip-compile]
+usage: torch_networks.py [--device cuda|cpu] [--only TEXT] [--small] [--skip-compile]
 
-Results are compared before anything is timed, in the precision class of PyTorch's defaults (TF32 for convolutions on GPUs,
-where ours takes three 16-bit products), and again after. Times are medians; of CUDA graphs by events over many replays.
-The networks are those of tests/python: a diffusion policy's conditional U-net and, where diffusers is installed, UNet1DModel.
+Each chain of the fused network is timed first, and left alone where it would be slower; those are printed.
+Results are compared before anything is timed, in the precision class of PyTorch's defaults (TF32 for convolutions on
+GPUs, where ours takes three 16-bit products), and again after. Times are medians; of CUDA graphs by events over many
+replays.
+The networks: the conditional U-net of a diffusion policy in tests/python; where diffusers is installed its UNet1DModel,
+shaped as for reinforcement learning; where torchfcpe is, its pitch tracker on two seconds of sound, with random
+weights.
 """
 import argparse
 import copy
+import functools
 import pathlib
 import sys
 import time
@@ -22,29 +27,46 @@ from networks import ConditionalUnet  # noqa: E402
 
 
 def policy(widths, batch):
-    return (lambda: ConditionalUnet(7, 20, 128, widths)), (torch.randn(batch, 16, 7), torch.full((batch,), 7.0), torch.randn(batch, 20))
+    inputs = torch.randn(batch, 16, 7), torch.full((batch,), 7.0), torch.randn(batch, 20)
+    return (lambda: ConditionalUnet(7, 20, 128, widths)), inputs
 
 
 def value_function(batch):
     from diffusers import UNet1DModel
 
-    return (lambda: UNet1DModel(
-        sample_size=65536, in_channels=14, out_channels=14, time_embedding_type="positional", use_timestep_embedding=True,
-        flip_sin_to_cos=False, freq_shift=1, act_fn="mish", norm_num_groups=8, layers_per_block=1, downsample_each_block=False,
-        down_block_types=("DownResnetBlock1D",) * 4, up_block_types=("UpResnetBlock1D",) * 3,
-        mid_block_type="MidResTemporalBlock1D", out_block_type="OutConv1DBlock", block_out_channels=(32, 64, 128, 256))), (
-        torch.randn(batch, 14, 32), 3, False)
+    return (lambda: UNet1DModel(sample_size=65536,
+                                in_channels=14,
+                                out_channels=14,
+                                time_embedding_type="positional",
+                                use_timestep_embedding=True,
+                                flip_sin_to_cos=False,
+                                freq_shift=1,
+                                act_fn="mish",
+                                norm_num_groups=8,
+                                layers_per_block=1,
+                                downsample_each_block=False,
+                                down_block_types=("DownResnetBlock1D",) * 4,
+                                up_block_types=("UpResnetBlock1D",) * 3,
+                                mid_block_type="MidResTemporalBlock1D",
+                                out_block_type="OutConv1DBlock",
+                                block_out_channels=(32, 64, 128, 256))), (torch.randn(batch, 14, 32), 3, False)
+
+
+def pitch_tracker(batch):
+    from torchfcpe.models import CFNaiveMelPE
+
+    return (lambda: CFNaiveMelPE(128, 360, use_fa_norm=True, conv_only=True)), (torch.randn(batch, 200, 128),)
 
 
 def networks(small):
+    """(title, what gives a builder and its inputs)."""
     widths = {"16-32": (16, 32)} if small else {"256-512-1024": (256, 512, 1024), "512-1024-2048": (512, 1024, 2048)}
     for name, each in widths.items():
         for batch in (1, 64):
-            yield f"policy {name}, batch {batch}", *policy(each, batch)
-    try:
-        yield "UNet1DModel, batch 1", *value_function(1)
-    except ImportError:
-        pass
+            yield f"policy {name}, batch {batch}", functools.partial(policy, each, batch)
+    for name, build in (("UNet1DModel", value_function), ("FCPE", pitch_tracker)):
+        for batch in (1, 16):
+            yield f"{name}, batch {batch}", functools.partial(build, batch)
 
 
 def first(y):
@@ -87,23 +109,34 @@ def replayed(call):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--only", default="", help="networks whose titles, with a comma at their end, hold this text")
     parser.add_argument("--small", action="store_true", help="a network that any machine computes in a moment")
     parser.add_argument("--skip-compile", action="store_true")
     options = parser.parse_args()
     name = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"PyTorch {torch.__version__}, convnorm {convnorm.version}, {name}")
-    for title, build, inputs in networks(options.small):
+    for title, describe in networks(options.small):
+        if options.only not in f"{title},":
+            continue
         torch.manual_seed(0)
+        try:
+            build, inputs = describe()
+        except (ImportError, RuntimeError) as error:  # diffusers turns the one into the other
+            print(f"\n{title}: left out, {str(error).splitlines()[-1]}")
+            continue
         plain = build().to(options.device).eval()
         inputs = tuple(each.to(options.device) if isinstance(each, torch.Tensor) else each for each in inputs)
         fused = copy.deepcopy(plain)
-        report = convnorm.fuse(fused)
+        report = convnorm.fuse(fused, inputs)
         with torch.no_grad():
             wanted = first(plain(*inputs))
             far = ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item()
             if not far < 1e-2:
                 raise SystemExit(f"{title}: the fused network's results are {far:.1e} of the largest away")
-            print(f"\n{title}: {len(report.fused)} norms fused, {len(report.left_alone)} left; difference {far:.1e} of the largest")
+            print(f"\n{title}: {len(report.fused)} chains fused, {len(report.left_alone)} left; difference {far:.1e} "
+                  "of the largest")
+            for entry in {(entry.text, round(entry.gain or 0, 2)) for entry in report.left_alone}:
+                print("  left:", *entry)
             for label, model in (("PyTorch", plain), ("convnorm", fused)):
                 line = f"  {label:<9} eager {timed(lambda: model(*inputs), options.device):8.3f} ms"
                 if options.device == "cuda":
@@ -113,7 +146,8 @@ def main():
                 compiled = torch.compile(plain, mode="reduce-overhead")
                 for _ in range(3):
                     compiled(*inputs)
-                print(f"  torch.compile(mode='reduce-overhead') of PyTorch {timed(lambda: compiled(*inputs), 'cuda'):8.3f} ms")
+                milliseconds = timed(lambda: compiled(*inputs), "cuda")
+                print(f"  torch.compile(mode='reduce-overhead') of PyTorch {milliseconds:8.3f} ms")
             if not ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item() < 1e-2:
                 raise SystemExit(f"{title}: results changed while they were timed")
 

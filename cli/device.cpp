@@ -1,6 +1,7 @@
 #include "cli/device.hpp"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,6 +58,26 @@ DeviceMemory device_memory() {
   require(cudaGetDevice(&device), "asking for the current device");
   require(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, device), "asking for the size of the cache");
   return {free, static_cast<size_t>(l2)};
+}
+
+std::optional<int> clock_mhz() {
+  // The driver's management library, which need not be there: three functions, looked up by name.
+  using Device = struct nvmlDevice*;
+  constexpr int kMultiprocessors = 1;
+  static void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+  if (library == nullptr) return std::nullopt;
+  const auto init = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
+  const auto find = reinterpret_cast<int (*)(const char*, Device*)>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
+  const auto clock = reinterpret_cast<int (*)(Device, int, unsigned*)>(dlsym(library, "nvmlDeviceGetClockInfo"));
+  int device = 0;
+  char bus[32];
+  Device handle = nullptr;
+  unsigned mhz = 0;
+  if (init == nullptr || find == nullptr || clock == nullptr || init() != 0 || cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetPCIBusId(bus, sizeof bus, device) != cudaSuccess || find(bus, &handle) != 0 ||
+      clock(handle, kMultiprocessors, &mhz) != 0)
+    return std::nullopt;
+  return static_cast<int>(mhz);
 }
 
 struct Recording::State {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace convnorm::cli {
@@ -37,6 +38,9 @@ struct DeviceMemory {
   size_t l2_bytes;
 };
 DeviceMemory device_memory();
+
+// Of the multiprocessors, as they run now. Empty where the driver does not tell.
+std::optional<int> clock_mhz();
 
 // Work of a stream, recorded once and replayed: what the host does between launches is not timed.
 class Recording {

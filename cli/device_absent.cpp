@@ -16,6 +16,7 @@ bool DeviceBuffer::guards_intact() const { refuse(); }
 void DeviceBuffer::Free::operator()(std::byte*) const {}
 
 DeviceMemory device_memory() { refuse(); }
+std::optional<int> clock_mhz() { refuse(); }
 
 struct Recording::State {};
 Recording::Recording(const std::function<void(void*)>&) { refuse(); }

@@ -1,4 +1,6 @@
 // Timing on a GPU: calls recorded in a graph and replayed, so that the host's share of a call is left out.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -49,6 +51,43 @@ struct Set {
   DeviceBuffer packed, y;
 };
 
+// A block of a chain, with tensors of its own.
+struct Link {
+  // `before` outlives this; null if the block reads its own x.
+  Link(const ChainBlock& block, const Link* before)
+      : block(block),
+        before(before),
+        inputs(*block.operands),
+        packed(block.plan->packed_size()),
+        workspace(block.plan->workspace_size()),
+        careful_workspace(block.careful->workspace_size()),
+        y(output_bytes(block.plan->problem())) {
+    inputs.load(*block.operands);
+  }
+
+  void pack(void* stream) const { block.plan->pack(inputs.buffer("weight").data(), packed.data(), stream); }
+
+  void execute(const Plan& plan, const DeviceBuffer& scratch, void* stream) const {
+    convnorm_tensors tensors = inputs.view();
+    if (before != nullptr) tensors.x = before->y.data();
+    tensors.packed_weight = packed.data();
+    tensors.y = y.data();
+    plan.execute(tensors, scratch.data(), stream);
+  }
+
+  std::vector<std::byte> result() const {
+    std::vector<std::byte> bytes(y.size());
+    y.download(bytes.data());
+    return bytes;
+  }
+
+  const ChainBlock& block;
+  const Link* before;
+  DeviceOperands inputs;
+  DeviceBuffer packed, workspace, careful_workspace, y;
+  std::vector<std::byte> expected;
+};
+
 size_t count_of_sets(size_t bytes, const DeviceMemory& memory) {
   const size_t wanted = 2 * memory.l2_bytes / bytes + 1;
   const size_t affordable = memory.free_bytes / 2 / bytes;
@@ -92,12 +131,58 @@ Timing time_on_device(const std::shared_ptr<const Plan>& plan, const std::vector
       timed += seconds;
       samples.push_back(seconds / static_cast<double>(nodes));
     }
+    timing.clock_mhz = clock_mhz();
     for (const auto& set : sets) {
       if (timing.fault.empty()) timing.fault = set->fault(workspace);
     }
     options.progress((round + 1.0) / kRounds);
   }
   timing.calls = static_cast<int64_t>(samples.size() * nodes);
+  timing.median = quantile_of(samples, 0.5);
+  timing.spread = quantile_of(samples, 0.75) - quantile_of(samples, 0.25);
+  return timing;
+}
+
+Timing time_chain_on_device(const std::vector<ChainBlock>& blocks, const TimingOptions& options) {
+  Timing timing;
+  size_t bytes = 0;
+  std::vector<std::unique_ptr<Link>> links;
+  for (const ChainBlock& block : blocks) {
+    const bool reads_before = !links.empty() && follows(links.back()->block.plan->problem(), block.plan->problem());
+    links.push_back(std::make_unique<Link>(block, reads_before ? links.back().get() : nullptr));
+    bytes += block.plan->packed_size();
+  }
+  timing.buffer_sets = 1;
+  timing.cold = bytes > 2 * device_memory().l2_bytes;
+  timing.pack = Recording([&](void* stream) {
+                  for (const auto& link : links) link->pack(stream);
+                }).replay();
+  for (const auto& link : links) {
+    Recording([&](void* stream) { link->execute(*link->block.careful, link->careful_workspace, stream); }).replay();
+    link->expected = link->result();
+  }
+
+  const Recording chain([&](void* stream) {
+    for (const auto& link : links) link->execute(*link->block.plan, link->workspace, stream);
+  });
+  std::vector<double> samples;
+  for (int round = 0; round < kRounds && timing.fault.empty(); ++round) {
+    for (const auto& link : links) link->y.poison();
+    chain.replay();
+    double timed = 0;
+    for (int replays = 0; timed < options.min_seconds / kRounds || replays < kFewestReplays / kRounds; ++replays) {
+      samples.push_back(chain.replay());
+      timed += samples.back();
+    }
+    timing.clock_mhz = clock_mhz();
+    for (size_t i = 0; i < links.size() && timing.fault.empty(); ++i) {
+      if (links[i]->result() != links[i]->expected) {
+        timing.fault = fmt::format("block {} gives another result in the chain than by itself", i + 1);
+      }
+    }
+    options.progress((round + 1.0) / kRounds);
+  }
+  timing.calls = static_cast<int64_t>(samples.size() * links.size());
   timing.median = quantile_of(samples, 0.5);
   timing.spread = quantile_of(samples, 0.75) - quantile_of(samples, 0.25);
   return timing;

@@ -17,6 +17,8 @@ void PlanFlags::add_to(CLI::App& verb) {
   add_threads_flag(verb, threads);
   verb.add_option("--path", path, "compute by this path or fail; `explain` lists them");
   verb.add_option("--target", target, "use this instruction set or fail; `info` lists them");
+  verb.add_flag("--constant-weights", constant_weights,
+                "on a GPU, fetch the weight of a call while the kernel before it still runs");
 }
 
 convnorm_device PlanFlags::chosen_device() const {
@@ -37,6 +39,7 @@ convnorm_plan_options PlanFlags::options() const {
   options.threads = threads;
   options.path = path.empty() ? nullptr : path.c_str();
   options.target = target.empty() ? nullptr : target.c_str();
+  options.constant_weights = constant_weights;
   return options;
 }
 

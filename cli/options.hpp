@@ -16,6 +16,7 @@ struct PlanFlags {
   std::string path;
   std::string target;
   int32_t threads = 0;
+  bool constant_weights = false;
 
   void add_to(CLI::App& verb);
 

@@ -124,6 +124,12 @@ Cost cost_of(const Operands& operands) {
   return {flops(operands.problem), bytes};
 }
 
+bool follows(const convnorm_problem& before, const convnorm_problem& after) {
+  return before.n == after.n && convnorm_problem_output_channels(&before) == after.c &&
+         convnorm_problem_output_length(&before) == after.l && before.dtype == after.dtype &&
+         before.layout == after.layout;
+}
+
 double floor_seconds(const Cost& cost, const convnorm_machine& machine, bool cold) {
   const double compute = cost.flops / (machine.fma_gflops * 1e9);
   return cold ? std::max(compute, cost.bytes / (machine.bandwidth_gbps * 1e9)) : compute;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,9 @@ struct Timing {
   double pack = 0;
   int64_t calls = 0;
   int64_t buffer_sets = 0;
-  bool cold = false;  // the sets together exceed twice the last-level cache
-  std::string fault;  // a call whose output was wrong, or that touched what is not its own; empty if none
+  bool cold = false;             // the sets together exceed twice the last-level cache
+  std::optional<int> clock_mhz;  // of a GPU, right after the last call
+  std::string fault;             // a call whose output was wrong, or that touched what is not its own; empty if none
 };
 
 // All contents are of one problem. Every call gets one of them, chosen at random, in buffers that held another one
@@ -44,6 +46,20 @@ Timing time_subject(const Subject& subject, const std::vector<Content>& contents
 // launches is not timed.
 Timing time_on_device(const std::shared_ptr<const Plan>& plan, const std::vector<Content>& contents,
                       const TimingOptions& options);
+
+// A layer of a chain. Both plans are of one problem; `careful` makes no promise about weights.
+struct ChainBlock {
+  std::shared_ptr<const Plan> plan, careful;
+  const Operands* operands;
+};
+
+// Blocks that follow one another on a GPU, as in a network: one replay runs each of them once, in order, with a weight
+// of its own. A block reads what the block before it wrote where the shapes agree, else its own x. Times are of a whole
+// replay; before, each block runs by itself with its careful plan, and every timed replay must give the same bits.
+Timing time_chain_on_device(const std::vector<ChainBlock>& blocks, const TimingOptions& options);
+
+// Whether `after` can read what `before` writes.
+bool follows(const convnorm_problem& before, const convnorm_problem& after);
 
 // `share` 0.5 is the median.
 double quantile_of(std::vector<double> samples, double share);

@@ -131,7 +131,8 @@ def compute(program, recording, folder):
           f"filters of {bank.shape[2]} taps, an output every {stride / rate * 1e3:.3g} ms\n")
 
     # One norm group per filter. eps is far below the power of a quiet band, which the usual 1e-5 would drown.
-    line = f"n=1,c=auto,l=auto,o={FILTERS},k={bank.shape[2]},s={stride},p=causal,g={FILTERS},affine=0,eps=1e-12,post=relu"
+    line = (f"n=1,c=auto,l=auto,o={FILTERS},k={bank.shape[2]},s={stride},p=causal,g={FILTERS},affine=0,eps=1e-12,"
+            "post=relu")
     done = call(program, "run", line, "--input", str(recording), "--tensors", bank_file, "--output", features_file,
                 "--save-tensors", tensors_file, "--json")
     problem = json.loads(done)["problem"]
@@ -153,8 +154,9 @@ def judge(program, problem, tensors_file):
         timed = json.loads(
             call(program, "bench", problem, "--tensors", tensors_file, "--unfused", "--json", statuses=(0, 1)))
         if "unfused_ratio" in timed:
-            print(f"fused {timed['median_us'] / 1e3:.2f} ms ({timed['gflops']:.0f} GFLOP/s); convolution and norm as two "
-                  f"steps {timed['unfused']['median_us'] / 1e3:.2f} ms, {timed['unfused_ratio']:.2f} times as long\n")
+            print(f"fused {timed['median_us'] / 1e3:.2f} ms ({timed['gflops']:.0f} GFLOP/s); convolution and norm as "
+                  f"two steps {timed['unfused']['median_us'] / 1e3:.2f} ms, {timed['unfused_ratio']:.2f} times as "
+                  "long\n")
             return
         fault = timed.get("fault") or timed.get("unfused", {}).get("fault", "the two steps did not pass their check")
         print(f"no times, other work disturbs the measurement: {fault}\n")

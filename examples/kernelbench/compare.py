@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares and times Model and ModelNew as that benchmark does: fresh inputs and outputs, several seeds, and checks that a
-wrong kernel would not pass.
+"""Compares and times Model and ModelNew as that benchmark does: fresh inputs and outputs, several seeds, and checks
+that a wrong kernel would not pass.
 
 usage: compare.py [--device cpu|cuda] [--trials 5] [--runs 20] [--batch 16]
 """

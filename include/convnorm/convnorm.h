@@ -175,6 +175,13 @@ typedef struct convnorm_plan_options {
   int32_t threads;    /* most workers of one execute; 0: as many as the default pool has; not used on GPUs */
   const char* path;   /* null: the first of the registry that accepts; else this one or UNSUPPORTED with its reason */
   const char* target; /* null: the best of this machine; else "SSE4", "AVX2", "AVX3", "NEON", ..., or a GPU's "sm_90" */
+  /* 0, or 1 for a promise that lets a GPU fetch the weight of one execute while the kernel before it still runs
+   * (programmatic dependent launch): no packed_weight given to execute is written, or copied, by a kernel that comes
+   * directly before that execute in its stream, or directly before an unbroken run of such executes. Everything else
+   * that an execute reads may be written there, and convnorm_pack_weight may stand there: it keeps the promise by
+   * itself. A broken promise gives wrong results now and then. Paths that cannot use it ignore it; the packed weight is
+   * the same with and without. */
+  int32_t constant_weights;
 } convnorm_plan_options;
 
 CONVNORM_API void convnorm_plan_options_init(convnorm_plan_options* options);
@@ -199,8 +206,8 @@ CONVNORM_API const char* convnorm_plan_target(const convnorm_plan* plan);
 
 typedef enum convnorm_format { CONVNORM_TEXT = 0, CONVNORM_JSON = 1 } convnorm_format;
 
-/* Chosen path, config, bytes moved, FLOPs, refusals with reasons, guarantees. With `machine` (may be null) also the
- * floor. Size protocol as in convnorm_problem_print. */
+/* Chosen path, config, bytes moved, FLOPs, refusals with reasons, guarantees, and the floor: on CPUs from `machine`
+ * (null: left out), on GPUs from the rates of the vendor's tables. Size protocol as in convnorm_problem_print. */
 struct convnorm_machine;
 CONVNORM_API convnorm_status convnorm_plan_explain(const convnorm_plan* plan, const struct convnorm_machine* machine,
                                                    convnorm_format format, char* buffer, size_t capacity,

@@ -185,6 +185,7 @@ struct PlanOptions {
   int threads = 0;          // 0: as many as the default pool has
   std::string path = {};    // empty: the first that accepts
   std::string target = {};  // empty: the best instruction set of this machine
+  bool constant_weights = false;  // the promise of convnorm_plan_options::constant_weights
 };
 
 // How one problem is computed. Move-only.
@@ -194,7 +195,8 @@ class Plan {
     const convnorm_plan_options c_options{.device = options.device,
                                           .threads = options.threads,
                                           .path = options.path.empty() ? nullptr : options.path.c_str(),
-                                          .target = options.target.empty() ? nullptr : options.target.c_str()};
+                                          .target = options.target.empty() ? nullptr : options.target.c_str(),
+                                          .constant_weights = options.constant_weights};
     convnorm_plan* plan = nullptr;
     internal::check(convnorm_plan_create(&problem.get(), &c_options, &plan));
     plan_.reset(plan);

@@ -32,9 +32,19 @@ class Attributes:
     @property
     def line(self) -> str:
         padding = self.padding if isinstance(self.padding, (int, str)) else "{}:{}".format(*self.padding)
-        wanted = {"s": (self.stride, 1), "d": (self.dilation, 1), "p": (padding, 0), "pad": (self.padding_mode, "zeros"),
-                  "cg": (self.conv_groups, 1), "g": (self.groups, None), "eps": (self.eps, 1e-5), "pre": (self.pre, "none"),
-                  "post": ("+".join(self.post), ""), "layout": (self.layout, "ncl"), "precision": (self.precision, "high")}
+        wanted = {
+            "s": (self.stride, 1),
+            "d": (self.dilation, 1),
+            "p": (padding, 0),
+            "pad": (self.padding_mode, "zeros"),
+            "cg": (self.conv_groups, 1),
+            "g": (self.groups, None),
+            "eps": (self.eps, 1e-5),
+            "pre": (self.pre, "none"),
+            "post": ("+".join(self.post), ""),
+            "layout": (self.layout, "ncl"),
+            "precision": (self.precision, "high")
+        }
         return ",".join(f"{key}={value}" for key, (value, default) in wanted.items() if value != default)
 
     @property
@@ -114,11 +124,12 @@ def parse(line: str) -> Attributes:
 def line_of(groups: int, stride: int, dilation: int, padding: Padding, padding_mode: str, conv_groups: int, eps: float,
             pre: str, post: tuple[str, ...], layout: str, precision: str) -> str:
     """The line of these attributes, built once."""
-    return Attributes(groups, stride, dilation, padding, padding_mode, conv_groups, eps, pre, post, layout, precision).line
+    return Attributes(groups, stride, dilation, padding, padding_mode, conv_groups, eps, pre, post, layout,
+                      precision).line
 
 
 def post_of(activation: Post, film: bool, residual: bool) -> tuple[str, ...]:
-    """Operations after the norm in their order: `film` and `add` stand at the end where they are given and not named."""
+    """Operations after the norm in their order: `film` and `add` stand last where they are given and not named."""
     if activation is None or activation == "none":
         named = ()
     else:

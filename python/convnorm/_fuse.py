@@ -1,8 +1,9 @@
 """Finds Conv1d -> GroupNorm -> activation in a network and fuses it in place.
 
-A module whose forward pass holds the pattern is traced by torch.fx and gets a class of its own, derived from its own class,
-whose forward pass is the traced one. Parameters, submodules, hooks and state_dict stay where they are; for arguments, modes or
-hooks that the trace does not cover the original forward pass runs.
+A module whose forward pass holds the pattern is traced by torch.fx and gets a class of its own, derived from its own
+class, whose forward pass is the traced one. Parameters, submodules, hooks and state_dict stay where they are; for
+arguments, modes or hooks that the trace does not cover the original forward pass runs. Where torch.fx cannot trace,
+torch.export is asked.
 """
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from typing import Any, Callable, Iterable, Optional
 import torch
 from torch import Tensor, fx, nn
 
-from . import _patterns
+from . import _patterns, _timing
+from ._export import Exported
 
 # Modules inside of a traced one: traced along where they are as small as a block.
 _MOST_INSIDE = 12
@@ -25,11 +27,12 @@ _TYPE_QUESTIONS = {"isinstance", "is_tensor", "type", "hasattr", "issubclass", "
 
 @dataclass(frozen=True)
 class Entry:
-    """One norm of the network."""
+    """One norm of the network, or a convolution without one."""
 
-    name: str  # of the norm, or of the module that calls it
+    name: str  # of the norm or convolution, or of the module that calls it
     fused: bool
     text: str  # the chain, or why it was left alone
+    gain: Optional[float] = None  # how many times as fast the fused chain is, where that was measured
 
 
 @dataclass
@@ -51,7 +54,9 @@ class FusionReport:
         if not self.entries:
             return "no GroupNorm found"
         width = max(len(entry.name) for entry in self.entries)
-        return "\n".join(f"{entry.name:<{width}}  {'fused' if entry.fused else 'left '}  {entry.text}" for entry in self.entries)
+        return "\n".join(f"{entry.name:<{width}}  {'fused' if entry.fused else 'left '}  {entry.text}" +
+                         (f", {entry.gain:.2f} times as fast" if entry.gain is not None else "")
+                         for entry in self.entries)
 
 
 class _Shape:
@@ -158,6 +163,21 @@ def _asks_for_types(kind: type) -> bool:
 
 
 @dataclass
+class _Choice:
+    """What timing said of the chains of one module, by the name of their norm or convolution."""
+
+    slower: dict[str, float] = field(default_factory=dict)  # left alone
+    faster: dict[str, float] = field(default_factory=dict)
+
+    def note(self, name: str, gain: Optional[float]) -> None:
+        if gain is not None:
+            (self.faster if gain >= 1 else self.slower)[name] = gain
+
+    def takes(self, match: _patterns.Match) -> bool:
+        return match.name in self.faster if match.norm is None else match.name not in self.slower
+
+
+@dataclass
 class _Variant:
     """The forward pass for one mode and one choice of arguments that are no tensors."""
 
@@ -167,8 +187,17 @@ class _Variant:
     reasons: dict[str, str]
 
 
-def _variant(module: nn.Module, constants: dict[str, Any]) -> _Variant:
-    """Traces and rewrites. Raises whatever tracing raises."""
+@dataclass
+class _Call:
+    """A call of one module in the example run."""
+
+    arguments: tuple
+    named: dict[str, Any]
+
+
+def _variant(module: nn.Module, constants: dict[str, Any], choice: _Choice,
+             trial: Optional[tuple[_timing.Pairs, dict[str, Any]]] = None) -> _Variant:
+    """Traces and rewrites. Raises whatever tracing raises. `trial`: pairs and arguments by name, to fill the choice."""
     tracer = _Tracer(module)
     graph = tracer.trace(module, constants)
     for node in list(graph.nodes):  # the checks of constants: the choice of the variant is one
@@ -178,8 +207,14 @@ def _variant(module: nn.Module, constants: dict[str, Any]) -> _Variant:
         if not node.users and node.target in (getattr, _patterns.operator.getitem, "size", "dim"):
             graph.erase_node(node)
     modules = dict(module.named_modules(remove_duplicate=False))
-    matcher = _patterns.Matcher(graph, modules)
+    matcher = _patterns.Matcher(graph, modules, convolutions=trial is not None or bool(choice.faster))
     matches = matcher.matches()
+    if trial is not None:
+        pairs, values = trial
+        inputs = [values[node.target] for node in graph.nodes if node.op == "placeholder"]
+        for match, gain in zip(matches, pairs.gains(module, graph, matches, modules, inputs)):
+            choice.note(match.name, gain)
+    matches = [match for match in matches if choice.takes(match)]
     watched = list(tracer.inlined)
     for match in matches:
         watched += [modules[node.target] for node in (match.conv, *match.nodes) if node.op == "call_module"]
@@ -187,11 +222,8 @@ def _variant(module: nn.Module, constants: dict[str, Any]) -> _Variant:
         matches = []
     _patterns.replace_all(graph, matches, modules)
     graph.lint()
-    code = graph.python_code("self")
-    scope = dict(code.globals)
-    exec(compile(code.src, f"<convnorm: {type(module).__name__}>", "exec"), scope)
-    reasons = {node.target if node.op == "call_module" else node.name: why for node, why in matcher.reasons.items()}
-    return _Variant(scope["forward"], matches, watched, reasons)
+    reasons = {_patterns.name_of(node): why for node, why in matcher.reasons.items()}
+    return _Variant(_timing.function_of(graph, type(module).__name__), matches, watched, reasons)
 
 
 class _Fused:
@@ -199,13 +231,22 @@ class _Fused:
 
     _convnorm_class: type  # the original
     _convnorm_forward: Callable
+    _convnorm_choice: _Choice
+    _convnorm_exported: Optional[Exported]  # in place of what follows
     _convnorm_names: tuple[str, ...]
     _convnorm_defaults: dict[str, Any]
     _convnorm_variants: dict[tuple, Optional[_Variant]]
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         kind = type(self)
-        if not named and len(arguments) == len(kind._convnorm_names) and all(isinstance(each, Tensor) for each in arguments):
+        if kind._convnorm_exported is not None:
+            exported = kind._convnorm_exported
+            if not self.training and not torch.compiler.is_compiling() and exported.fits(arguments, named) and not any(
+                    _hooked(each) for each in exported.watched):
+                return exported.run(self, arguments, named)
+            return kind._convnorm_forward(self, *arguments, **named)
+        if not named and len(arguments) == len(kind._convnorm_names) and all(
+                isinstance(each, Tensor) for each in arguments):
             variant = kind._convnorm_variants.get((self.training,))
             if variant is not None and variant.matches and not any(_hooked(each) for each in variant.watched):
                 return variant.run(self, *arguments)
@@ -219,7 +260,10 @@ class _Fused:
         return kind._convnorm_forward(self, *arguments, **named)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        return _rebuild, (type(self)._convnorm_class, self.__dict__)
+        kind = type(self)
+        if kind._convnorm_exported is not None:  # its graph is not traced again: the copy is the original
+            return _restore, (kind._convnorm_class, self.__dict__)
+        return _rebuild, (kind._convnorm_class, self.__dict__, kind._convnorm_choice)
 
 
 def _find(module: nn.Module, values: dict[str, Any]) -> Optional[_Variant]:
@@ -237,17 +281,22 @@ def _find(module: nn.Module, values: dict[str, Any]) -> Optional[_Variant]:
     if torch.compiler.is_compiling() or len(known) >= _MOST_VARIANTS:
         return None
     try:
-        known[key] = _variant(module, constants)
+        known[key] = _variant(module, constants, kind._convnorm_choice)
     except Exception:  # tracing runs the module's own code on proxies, which may fail in any way
         known[key] = None
     return known[key]
 
 
-def _rebuild(kind: type, state: dict[str, Any]) -> nn.Module:
+def _restore(kind: type, state: dict[str, Any]) -> nn.Module:
     module = kind.__new__(kind)
     module.__setstate__(state)
+    return module
+
+
+def _rebuild(kind: type, state: dict[str, Any], choice: _Choice) -> nn.Module:
+    module = _restore(kind, state)
     if _arguments(kind) is not None:
-        _take_over(module, *_arguments(kind))
+        _take_over(module, *_arguments(kind), choice)
     return module
 
 
@@ -260,80 +309,168 @@ def _arguments(kind: type) -> Optional[tuple[tuple[str, ...], dict[str, Any]]]:
         each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
 
 
-def _take_over(module: nn.Module, names: tuple[str, ...], defaults: dict[str, Any]) -> None:
+def _take_over(module: nn.Module, names: tuple[str, ...], defaults: dict[str, Any], choice: _Choice,
+               exported: Optional[Exported] = None) -> None:
     kind = type(module)
-    module.__class__ = type(kind.__name__, (_Fused, kind), {
-        "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "_convnorm_class": kind,
-        "_convnorm_forward": kind.forward, "_convnorm_names": names, "_convnorm_defaults": defaults,
-        "_convnorm_variants": {}})
+    module.__class__ = type(
+        kind.__name__, (_Fused, kind), {
+            "__module__": kind.__module__,
+            "__qualname__": kind.__qualname__,
+            "__doc__": kind.__doc__,
+            "_convnorm_class": kind,
+            "_convnorm_forward": kind.forward,
+            "_convnorm_names": names,
+            "_convnorm_defaults": defaults,
+            "_convnorm_choice": choice,
+            "_convnorm_exported": exported,
+            "_convnorm_variants": {}
+        })
 
 
-def _try(module: nn.Module) -> tuple[Optional[_Variant], str]:
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _is_constant(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _try(module: nn.Module, call: Optional[_Call],
+         pairs: Optional[_timing.Pairs]) -> tuple[Optional[_Variant], _Choice, str]:
     """Fuses one module if its forward pass holds the pattern; else leaves it and says why."""
+    choice = _Choice()
     if _asks_for_types(type(module)):
-        return None, "its forward pass looks at the types of its arguments, or its source is not to be had"
+        return None, choice, "its forward pass looks at the types of its arguments, or its source is not to be had"
     arguments = _arguments(type(module))
     if arguments is None:
-        return None, "its forward pass takes any number of arguments"
+        return None, choice, "its forward pass takes any number of arguments"
     names, defaults = arguments
-    if not all(value is None or isinstance(value, (bool, int, float, str)) for value in defaults.values()):
-        return None, "its defaults are neither numbers nor text"
+    if not all(_is_constant(value) for value in defaults.values()):
+        return None, choice, "its defaults are neither numbers nor text"
+    constants, trial = defaults, None
+    if call is not None:
+        values = {**defaults, **dict(zip(names, call.arguments)), **call.named}
+        given = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
+        if values.keys() == set(names) and all(_is_constant(value) for value in given.values()):
+            constants, trial = given, pairs and (pairs, values)
     try:
-        variant = _variant(module, defaults)
+        variant = _variant(module, constants, choice, trial)
     except Exception as error:  # as in _find
-        return None, f"it could not be traced: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-    if not variant.matches:
-        return variant, ""
-    _take_over(module, names, defaults)
-    key = (module.training, *sorted(defaults.items(), key=lambda item: item[0]))
-    type(module)._convnorm_variants[key] = variant
-    return variant, ""
+        return None, choice, f"it could not be traced: {_first_line(error)}"
+    if variant.matches:
+        _take_over(module, names, defaults, choice)
+        key = (module.training, *sorted(constants.items(), key=lambda item: item[0]))
+        type(module)._convnorm_variants[key] = variant
+    return variant, choice, ""
+
+
+def _try_export(module: nn.Module, call: _Call,
+                pairs: Optional[_timing.Pairs]) -> tuple[Optional[Exported], _Choice, str]:
+    """As `_try`, by the second way, for the example's arguments and those like them."""
+    choice = _Choice()
+    try:
+        exported = Exported(module, call.arguments, call.named)
+        matches = exported.matches()
+        if pairs is not None:
+            inputs = torch.utils._pytree.tree_leaves((call.arguments, call.named))
+            for match, gain in zip(matches, pairs.gains(module, exported.graph, matches, {}, inputs)):
+                choice.note(match.name, gain)
+        matches = [match for match in matches if choice.takes(match)]
+        exported.fuse(matches)
+    except Exception as error:  # exporting runs the module's own code too
+        return None, choice, f"nor exported: {_first_line(error)}"
+    if matches:
+        _take_over(module, (), {}, choice, exported)
+    return exported, choice, ""
 
 
 def _norms_inside(module: nn.Module) -> Iterable[tuple[str, nn.Module]]:
     return ((name, each) for name, each in module.named_modules() if isinstance(each, nn.GroupNorm))
 
 
-def fuse(model: nn.Module, example_inputs: Optional[tuple] = None) -> FusionReport:
+class _Report:
+    """Entries by name; the first word on a norm stays."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+
+    def fused(self, prefix: str, name: str, chain: str, choice: _Choice) -> None:
+        self.entries[prefix + name] = Entry(prefix + name, True, chain, choice.faster.get(name))
+
+    def left(self, prefix: str, name: str, why: str, gain: Optional[float] = None) -> None:
+        self.entries.setdefault(prefix + name, Entry(prefix + name, False, why, gain))
+
+    def slower(self, prefix: str, choice: _Choice) -> None:
+        for name, gain in choice.slower.items():
+            self.left(prefix, name, "fused it would be slower", gain)
+
+
+def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Optional[bool] = None) -> FusionReport:
     """Finds Conv1d -> GroupNorm -> activation -> FiLM, residual in `model` and fuses it where it stands.
 
     Args:
         model: any network. Its modules, parameters and the names in its state_dict stay.
         example_inputs: arguments of one call. With them results are compared in eval mode, and a network whose results
-            changed gets back its original modules.
+            changed gets back its original modules; and modules that torch.fx cannot trace are exported for inputs like
+            these.
+        timing: whether each chain is timed on the example, in eval mode, as it stands and fused, on GPUs eagerly and in
+            graphs; those that would be slower are left alone, and convolutions without a norm are fused where that is
+            faster. None: where there are example inputs.
 
     Returns:
         The report; its `model` is the same object, or the fused model where that had to be another one.
     """
-    entries: dict[str, Entry] = {}
+    if timing and example_inputs is None:
+        raise ValueError("timing=True needs example_inputs")
+    report = _Report()
     done: set[nn.Module] = set()
-    before = _run_in_eval_mode(model, example_inputs)
+    pairs = _timing.Pairs() if timing or (timing is None and example_inputs is not None) else None
+    before, calls, modes = None, {}, {module: module.training for module in model.modules()}
+    if example_inputs is not None:
+        model.eval()
+        before = _run_in_eval_mode(model, example_inputs, calls)
     for path, module in list(model.named_modules()):
         if module in done or isinstance(module, _Fused) or type(module).__module__.startswith("torch.nn") and (
                 type(module) is not nn.Sequential):
             continue
         inside = list(_norms_inside(module))
-        if not inside:
+        if not inside and (pairs is None or not any(isinstance(each, nn.Conv1d) for each in module.modules())):
             continue
-        variant, why = _try(module)
+        call = calls.get(module)
+        variant, choice, why = _try(module, call, pairs)
         prefix = f"{path}." if path else ""
-        if variant is None:
-            for name, _ in inside:
-                if "." not in name:
-                    entries.setdefault(prefix + name, Entry(prefix + name, False, why))
+        if variant is not None:
+            for match in variant.matches:
+                report.fused(prefix, match.name, match.describe(), choice)
+            report.slower(prefix, choice)
+            for name, reason in variant.reasons.items():
+                report.left(prefix, name, reason)
+            if variant.matches:
+                done.update(variant.watched)
             continue
-        for match in variant.matches:
-            name = prefix + (match.norm.target if match.norm.op == "call_module" else match.norm.name)
-            entries[name] = Entry(name, True, match.describe())
-        for name, reason in variant.reasons.items():
-            entries.setdefault(prefix + name, Entry(prefix + name, False, reason))
-        if variant.matches:
-            done.update(variant.watched)
+        own = [name for name, _ in inside if "." not in name]
+        if own and call is not None and not any(_hooked(each) for each in module.modules() if each is not module):
+            exported, choice, also = _try_export(module, call, pairs)
+            why = f"{why}; {also}" if also else why
+            if exported is not None:
+                for name, chain in exported.found:
+                    report.fused(prefix, name, chain, choice)
+                report.slower(prefix, choice)
+                for name, reason in exported.reasons.items():
+                    report.left(prefix, name, reason)
+                if exported.found:
+                    done.update(exported.watched)
+                    continue
+        for name in own:
+            report.left(prefix, name, why)
     for name, _ in _norms_inside(model):
-        entries.setdefault(name, Entry(name, False, "no forward pass that could be traced calls it after a Conv1d"))
+        report.left("", name, "no forward pass that could be traced calls it after a Conv1d")
+    entries = report.entries
     if before is not None and not _close(before, _run_in_eval_mode(model, example_inputs)):
         unfuse(model)
         entries = {name: Entry(name, False, "results changed, so that all was put back") for name in entries}
+    for module, mode in modes.items():
+        module.training = mode
     return FusionReport(model, sorted(entries.values(), key=lambda entry: entry.name))
 
 
@@ -346,17 +483,20 @@ def unfuse(model: nn.Module) -> nn.Module:
     return model
 
 
-def _run_in_eval_mode(model: nn.Module, inputs: Optional[tuple]) -> Any:
-    if inputs is None:
-        return None
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
+def _run_in_eval_mode(model: nn.Module, inputs: tuple, calls: Optional[dict[nn.Module, _Call]] = None) -> Any:
+    """Results of a call of the model, which is in eval mode; `calls` gets the first call of each module in it."""
+    def note(module: nn.Module, arguments: tuple, named: dict[str, Any]) -> None:
+        calls.setdefault(module, _Call(arguments, named))
+
+    handles = [] if calls is None else [
+        module.register_forward_pre_hook(note, with_kwargs=True) for module in model.modules()
+        if type(module) is nn.Sequential or not type(module).__module__.startswith("torch.nn")]
     try:
         with torch.no_grad():
             return model(*inputs)
     finally:
-        for module, mode in modes.items():
-            module.training = mode
+        for handle in handles:
+            handle.remove()
 
 
 def _close(before: Any, after: Any) -> bool:

@@ -2,17 +2,19 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import pathlib
 import re
 
-from . import library_path
+from . import _build, library_path
 
 OLDEST_TORCH = (2, 10)
 
 try:
     import torch
 except ImportError as error:
-    raise ImportError("convnorm's operators need PyTorch, which this Python does not have; pip install torch") from error
+    raise ImportError(
+        "convnorm's operators need PyTorch, which this Python does not have; pip install torch") from error
 
 _folder = pathlib.Path(__file__).parent
 
@@ -31,6 +33,11 @@ def _load(name: str) -> None:
         raise ImportError(f"{path} could not be loaded beside PyTorch {torch.__version__}: {error}") from error
 
 
+def _other_major(built_with: str, torch_has: str) -> bool:
+    """Whether CUDA's major versions differ, which promises nothing; CONVNORM_CUDA_MISMATCH=allow lets them."""
+    return built_with.split(".")[0] != torch_has.split(".")[0] and os.environ.get("CONVNORM_CUDA_MISMATCH") != "allow"
+
+
 #: Why GPU tensors cannot be computed; None where they can.
 cuda_absence: str | None = None
 
@@ -41,6 +48,10 @@ if torch.version.cuda is None:
     cuda_absence = f"PyTorch {torch.__version__} has no CUDA"
 elif not (_folder / "libconvnorm_torch_cuda.so").exists():
     cuda_absence = "convnorm was built without CUDA; install it where nvcc is found"
+elif _other_major(_build.cuda_version, torch.version.cuda):
+    cuda_absence = (
+        f"convnorm was built with CUDA {_build.cuda_version} and this PyTorch with CUDA {torch.version.cuda}; "
+        f"build it with nvcc {torch.version.cuda.split('.')[0]}, or set CONVNORM_CUDA_MISMATCH=allow")
 else:
     try:
         _load("libconvnorm_torch_cuda.so")

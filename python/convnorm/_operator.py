@@ -37,23 +37,42 @@ def _fake(x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Ten
     return x.new_empty((x.shape[0], l_out, c_y) if asked.layout == "nlc" else (x.shape[0], c_y, l_out))
 
 
-def _setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
-    operands = _operands(inputs)
-    ctx.attributes = parse(inputs[_ATTRIBUTES])
-    if not ctx.attributes.uses_sum_with_residual:
-        operands = operands._replace(residual=None)
-    ctx.save_for_backward(*operands)
+class _Recorded(torch.autograd.Function):
+    """The operator with its gradients. Keeps its inputs alone."""
+
+    @staticmethod
+    def forward(ctx: Any, keyset: Any, *arguments: Any) -> Tensor:
+        ctx.attributes = attributes = parse(arguments[_ATTRIBUTES])
+        # Arguments at the end that are left at their defaults are not handed over.
+        kept = (*arguments[:_ATTRIBUTES], *arguments[_LENGTHS:])
+        if len(kept) == len(Operands._fields) and not attributes.uses_sum_with_residual:
+            kept = kept[:-1]
+        ctx.save_for_backward(*kept)
+        return _below_autograd(keyset, arguments)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple:
+        needs = ctx.needs_input_grad[1:]
+        needs += (False,) * (len(Operands._fields) + 2 - len(needs))
+        found = _backward.gradients(ctx.attributes, Operands(*ctx.saved_tensors), grad, _operands(needs))
+        given = (None, *found[:_ATTRIBUTES], None, None, *found[_ATTRIBUTES:])
+        return given[:len(ctx.needs_input_grad)]
 
 
-def _gradients(ctx: Any, grad: Tensor) -> tuple:
-    # Arguments at the end that were left at their defaults are not counted here.
-    needs = ctx.needs_input_grad + (False,) * (len(Operands._fields) + 2 - len(ctx.needs_input_grad))
-    wanted = _operands(needs)
-    found = _backward.gradients(ctx.attributes, Operands(*ctx.saved_tensors), grad, wanted)
-    return (*found[:_ATTRIBUTES], None, None, *found[_ATTRIBUTES:])
+def _below_autograd(keyset: Any, arguments: tuple) -> Tensor:
+    with torch._C._AutoDispatchBelowAutograd():
+        return conv1d_group_norm.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
 
 
-torch.library.register_autograd(NAME, _gradients, setup_context=_setup_context)
+def _autograd(keyset: Any, *arguments: Any) -> Tensor:
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
+        return _Recorded.apply(keyset, *arguments)
+    return _below_autograd(keyset, arguments)
+
+
+# What torch.library.register_autograd would register, without its way through the schema at every call.
+_kernels = torch.library.Library("convnorm", "IMPL")  # which registers as long as it lives
+_kernels.impl("conv1d_group_norm", _autograd, "Autograd", with_keyset=True)
 
 
 @torch.library.register_vmap(NAME)

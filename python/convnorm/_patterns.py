@@ -30,10 +30,10 @@ class Activation:
 
 @dataclass
 class Match:
-    """One chain of nodes that the operator computes."""
+    """One chain of nodes that the operator computes. Without a norm: a convolution and what follows it."""
 
     conv: fx.Node
-    norm: fx.Node
+    norm: Optional[fx.Node]
     last: fx.Node
     head: tuple  # stride, dilation, padding, padding_mode, conv_groups, norm groups, eps
     pre: str = "none"
@@ -47,7 +47,12 @@ class Match:
 
     def describe(self) -> str:
         before = [] if self.pre == "none" else [self.pre]
-        return " -> ".join(["conv", *before, "norm", *self.post])
+        return " -> ".join(["conv", *before, *(["norm"] if self.norm is not None else []), *self.post])
+
+    @property
+    def name(self) -> str:
+        """Of the norm, or of the convolution where there is none."""
+        return name_of(self.conv if self.norm is None else self.norm)
 
 
 def _same(values: Any) -> Any:
@@ -68,12 +73,23 @@ def _input(node: fx.Node) -> fx.Node:
 
 _CONVOLUTIONS = {F.conv1d, torch.conv1d, torch.ops.aten.conv1d.default, torch.ops.aten.conv1d.padding}
 _NORMS = {F.group_norm, torch.group_norm, torch.ops.aten.group_norm.default}
-_PLAIN = {"relu": {F.relu, torch.relu, torch.relu_, F.relu_}, "silu": {F.silu}, "mish": {F.mish}, "tanh": {torch.tanh, F.tanh},
-          "sigmoid": {torch.sigmoid, F.sigmoid}}
+_aten = torch.ops.aten
+_PLAIN = {"relu": {F.relu, torch.relu, torch.relu_, F.relu_, _aten.relu.default, _aten.relu_.default},
+          "silu": {F.silu, _aten.silu.default, _aten.silu_.default},
+          "mish": {F.mish, _aten.mish.default, _aten.mish_.default},
+          "tanh": {torch.tanh, F.tanh, _aten.tanh.default, _aten.tanh_.default},
+          "sigmoid": {torch.sigmoid, F.sigmoid, _aten.sigmoid.default, _aten.sigmoid_.default}}
+_LEAKY_RELUS = {F.leaky_relu, _aten.leaky_relu.default, _aten.leaky_relu_.default}
+_ELUS = {F.elu, _aten.elu.default, _aten.elu_.default}
+_GELUS = {F.gelu, _aten.gelu.default, _aten.gelu_.default}
+_PRELUS = {F.prelu, torch.prelu, _aten.prelu.default}
+_DROPOUTS = {F.dropout, _aten.dropout.default, _aten.dropout_.default, _aten.feature_dropout.default}
 _PLAIN_METHODS = {"relu": "relu", "relu_": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
-_PADS = {F.pad, torch._C._nn.pad}
-_ADDITIONS = {operator.add, operator.iadd, torch.add}
-_PRODUCTS = {operator.mul, operator.imul, torch.mul}
+_PADS = {F.pad, torch._C._nn.pad, _aten.pad.default}
+# Those that write into their first argument apart.
+_INTO_FIRST = {operator.iadd, operator.imul, _aten.add_.Tensor, _aten.mul_.Tensor}
+_ADDITIONS = {operator.add, operator.iadd, torch.add, _aten.add.Tensor, _aten.add_.Tensor}
+_PRODUCTS = {operator.mul, operator.imul, torch.mul, _aten.mul.Tensor, _aten.mul_.Tensor}
 
 
 def activation_of_module(module: nn.Module, name: str) -> Optional[Activation]:
@@ -97,30 +113,59 @@ def _activation_of_call(node: fx.Node) -> Optional[Activation]:
     for stage, functions in _PLAIN.items():
         if node.target in functions:
             return Activation(stage)
-    if node.target is F.leaky_relu:
+    if node.target in _LEAKY_RELUS:
         return Activation(f"leaky_relu({_bound(node, input=None, negative_slope=0.01)['negative_slope']})")
-    if node.target is F.elu:
-        return Activation(f"elu({_bound(node, input=None, alpha=1.0)['alpha']})")
-    if node.target is F.gelu:
+    if node.target in _ELUS:
+        bound = _bound(node, input=None, alpha=1.0, scale=1.0, input_scale=1.0)
+        return Activation(f"elu({bound['alpha']})") if bound["scale"] == bound["input_scale"] == 1 else None
+    if node.target in _GELUS:
         return Activation("gelu" if node.kwargs.get("approximate", "none") == "none" else "gelu_tanh")
-    if node.target is F.glu:
+    if node.target in (F.glu, _aten.glu.default):
         return Activation("glu") if _bound(node, input=None, dim=-1)["dim"] in (1, -2) else None
-    if node.target in (F.prelu, torch.prelu):
+    if node.target in _PRELUS:
         return Activation("prelu", node.args[1])
     return None
 
 
-class Matcher:
-    """Matches of one graph. `modules` are those that it calls; without one, of a graph that calls none."""
+def name_of(node: fx.Node) -> str:
+    """The name of the module that a node calls; in an exported graph of the one that it comes from; else its own."""
+    if node.op == "call_module":
+        return node.target
+    path, kind = next(reversed((node.meta.get("nn_module_stack") or {"": ("", "")}).values()))
+    return path if str(kind).endswith(("GroupNorm", "Conv1d")) and path else node.name
 
-    def __init__(self, graph: fx.Graph, modules: Optional[dict[str, nn.Module]] = None) -> None:
+
+class Matcher:
+    """Matches of one graph. `modules` are those that it calls; without one, of a graph that calls none. With
+    `convolutions` also those without a norm: depthwise ones, and those that something follows which the operator
+    computes along.
+    """
+
+    def __init__(self,
+                 graph: fx.Graph,
+                 modules: Optional[dict[str, nn.Module]] = None,
+                 convolutions: bool = False) -> None:
         self.graph = graph
+        self.convolutions = convolutions
         self.modules = modules or {}
         self.reasons: dict[fx.Node, str] = {}  # by norm: why it was left alone
+        self._taken: set[fx.Node] = set()  # by a match: the sum of two chains belongs to one of them
         self._order = {node: place for place, node in enumerate(graph.nodes)}
 
     def matches(self) -> list[Match]:
-        return [match for node in list(self.graph.nodes) if self._is_norm(node) and (match := self._match(node))]
+        found = []
+        for node in self.graph.nodes:
+            if self._is_norm(node):
+                self._keep(self._match(node), found)
+        for node in self.graph.nodes:
+            if self.convolutions and self._is_conv(node) and node not in self._taken:
+                self._keep(self._match_convolution(node), found)
+        return sorted(found, key=lambda match: self._order[match.conv])
+
+    def _keep(self, match: Optional[Match], found: list[Match]) -> None:
+        if match is not None:
+            found.append(match)
+            self._taken.update((match.conv, *match.nodes))
 
     # What a node is ---------------------------------------------------------------------------------------------------
 
@@ -142,8 +187,9 @@ class Matcher:
         module = self._module(node)
         if isinstance(module, (nn.Dropout, nn.Dropout1d)):
             return not module.training or module.p == 0
-        if node.op == "call_function" and node.target is F.dropout:
-            return not _bound(node, input=None, p=0.5, training=True)["training"]
+        if node.op == "call_function" and node.target in _DROPOUTS:
+            bound = _bound(node, input=None, p=0.5, training=True, train=True)
+            return not (bound["training"] and bound["train"])
         return type(module) is nn.Identity
 
     def _activation(self, node: fx.Node) -> Optional[Activation]:
@@ -157,9 +203,10 @@ class Matcher:
         """Where an axis of one is put into (N, C, L)."""
         if node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], tuple):
             index = node.args[1]
-            if index.count(None) == 1 and all(each is None or each == slice(None) for each in index) and len(index) <= 4:
+            if index.count(None) == 1 and all(
+                    each is None or each == slice(None) for each in index) and len(index) <= 4:
                 return index.index(None)
-        if node.target in ("unsqueeze", torch.unsqueeze):
+        if node.target in ("unsqueeze", torch.unsqueeze, _aten.unsqueeze.default):
             axis = _bound(node, input=None, dim=None)["dim"]
             return axis + 4 if isinstance(axis, int) and axis < 0 else axis
         return None
@@ -171,7 +218,7 @@ class Matcher:
             if len(index) <= 4 and all((isinstance(each, int) and each == 0) or each == slice(None) for each in index):
                 places = [place for place, each in enumerate(index) if isinstance(each, int)]
                 return places[0] if len(places) == 1 else None
-        if node.target in ("squeeze", torch.squeeze):
+        if node.target in ("squeeze", torch.squeeze, _aten.squeeze.dim):
             axis = _bound(node, input=None, dim=None)["dim"]
             return axis + 4 if isinstance(axis, int) and axis < 0 else axis
         return None
@@ -211,23 +258,42 @@ class Matcher:
             return self._leave(norm, "something is written in place between the convolution and what follows it")
         return match
 
-    def _leave(self, norm: fx.Node, reason: str) -> None:
-        self.reasons[norm] = reason
+    def _match_convolution(self, conv: fx.Node) -> Optional[Match]:
+        match = self._begin(conv, None, None, [])
+        if match is None:
+            return None
+        while self._extend(match):
+            pass
+        module = self._module(conv)
+        depthwise = module is not None and module.groups == module.in_channels > 1
+        return match if (match.post or depthwise) and not self._writes_between(match) else None
+
+    def _leave(self, norm: Optional[fx.Node], reason: str) -> None:
+        if norm is not None:
+            self.reasons[norm] = reason
 
     @staticmethod
     def _only_user(node: fx.Node) -> Optional[fx.Node]:
         return next(iter(node.users)) if len(node.users) == 1 else None
 
-    def _begin(self, conv: fx.Node, norm: fx.Node, pre: Optional[Activation], between: list[fx.Node]) -> Optional[Match]:
+    def _begin(self, conv: fx.Node, norm: Optional[fx.Node], pre: Optional[Activation],
+               between: list[fx.Node]) -> Optional[Match]:
         module = self._module(conv)
         if module is not None:
-            called = {"stride": module.stride, "padding": module.padding, "dilation": module.dilation, "groups": module.groups}
+            called = {
+                "stride": module.stride,
+                "padding": module.padding,
+                "dilation": module.dilation,
+                "groups": module.groups
+            }
             mode = module.padding_mode
         else:
             called = _bound(conv, input=None, weight=None, bias=None, stride=1, padding=0, dilation=1, groups=1)
             mode = "zeros"
-        layer = self._module(norm)
-        if layer is not None:
+        layer = self._module(norm) if norm is not None else None
+        if norm is None:
+            groups, eps = 0, 1e-5
+        elif layer is not None:
             groups, eps = layer.num_groups, layer.eps
         else:
             bound = _bound(norm, input=None, num_groups=None, weight=None, bias=None, eps=1e-5)
@@ -238,17 +304,20 @@ class Matcher:
         padding = 0 if padding == "valid" else padding
         if mode not in ("zeros", "reflect", "replicate"):
             return self._leave(norm, f"padding_mode={mode!r} is not among zeros, reflect, replicate")
-        if not all(isinstance(value, int) for value in (stride, dilation, called["groups"], groups)) or not isinstance(eps, float):
+        if not all(isinstance(value, int)
+                   for value in (stride, dilation, called["groups"], groups)) or not isinstance(eps, float):
             return self._leave(norm, "its numbers are not known before it runs")
         padded = None
         if padding == 0 and (found := self._padding_before(conv)) is not None:
             padded, padding, mode = found
-        return Match(conv, norm, norm, (stride, dilation, padding, mode, called["groups"], groups, eps),
-                     pre.stage if pre else "none", pre.slope if pre else None, padded=padded, nodes=[*between, norm])
+        return Match(conv, norm, norm or conv, (stride, dilation, padding, mode, called["groups"], groups, eps),
+                     pre.stage if pre else "none", pre.slope if pre else None, padded=padded,
+                     nodes=[*between, *([norm] if norm is not None else [])])
 
     def _padding_before(self, conv: fx.Node) -> Optional[tuple[fx.Node, tuple[int, int], str]]:
         node = _input(conv)
-        if not isinstance(node, fx.Node) or node.op != "call_function" or node.target not in _PADS or len(node.users) != 1:
+        if not isinstance(node, fx.Node) or node.op != "call_function" or node.target not in _PADS or len(
+                node.users) != 1:
             return None
         bound = _bound(node, input=None, pad=None, mode="constant", value=None)
         sides, mode = bound["pad"], bound["mode"]
@@ -260,7 +329,7 @@ class Matcher:
     def _extend(self, match: Match) -> bool:
         """Takes the operation after the last one into the chain, if it can be."""
         after = self._only_user(match.last)
-        if after is None or len(match.post) == MOST_POST:
+        if after is None or after in self._taken or len(match.post) == MOST_POST:
             return False
         if self._is_nothing(after):
             match.last = after
@@ -274,7 +343,7 @@ class Matcher:
         elif self._is_call(after, _PRODUCTS) and match.film is None:
             shifted = self._only_user(after)
             scale, shift = self._other(after, match.last), None
-            if shifted is not None and self._is_call(shifted, _ADDITIONS):
+            if shifted is not None and shifted not in self._taken and self._is_call(shifted, _ADDITIONS):
                 shift = self._other(shifted, after)
             if scale is None or shift is None:
                 return False
@@ -300,7 +369,7 @@ class Matcher:
 
     @staticmethod
     def _other(node: fx.Node, one: fx.Node) -> Optional[fx.Node]:
-        if node.target in (operator.iadd, operator.imul) and node.args[0] is not one:
+        if node.target in _INTO_FIRST and node.args[0] is not one:
             return None  # that writes into the other one
         others = [each for each in node.args if each is not one]
         return others[0] if len(node.args) == 2 and len(others) == 1 and isinstance(others[0], fx.Node) else None
@@ -309,13 +378,15 @@ class Matcher:
         """Whether anything from the convolution to the chain's end writes into a tensor that the chain did not make."""
         for node in list(self.graph.nodes)[self._order[match.padded or match.conv]:self._order[match.last]]:
             in_place = (node.op == "call_method" and node.target.endswith("_") and not node.target.endswith("__")) or (
-                node.op == "call_function" and node.target in (operator.iadd, operator.imul, operator.isub, operator.setitem))
+                node.op == "call_function" and
+                (node.target in (operator.iadd, operator.imul, operator.isub, operator.setitem) or
+                 getattr(getattr(node.target, "_schema", None), "is_mutable", False)))
             if in_place and node not in match.nodes:
                 return True
         return False
 
 
-# What stands in the graph ---------------------------------------------------------------------------------------------------
+# What stands in the graph -------------------------------------------------------------------------------------------
 
 
 def _line(head: tuple, pre: str, post: tuple[str, ...], precision: str) -> str:
@@ -329,8 +400,8 @@ def _stages(post: tuple[str, ...]) -> tuple:
 
 
 def _fits_film(tensor: Tensor, x: Tensor, channels: int, dtype: torch.dtype) -> bool:
-    return tensor.dim() == 3 and tensor.shape[0] == x.shape[0] and tensor.shape[1] == channels and tensor.shape[2] == 1 and (
-        tensor.dtype == dtype)
+    return tensor.dim() == 3 and tensor.dtype == dtype and (
+        tensor.shape[0] == x.shape[0] and tensor.shape[1] == channels and tensor.shape[2] == 1)
 
 
 def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight: Tensor, bias: Optional[Tensor],
@@ -353,7 +424,7 @@ def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight:
             cut = min(cut, post.index("add"))
     fused, rest = post[:cut], _stages(post[cut:])
     with_film, with_residual = "film" in fused, "add" in fused
-    y = functional.apply(_line(head, pre, fused, functional.precision_for(x, None)), Operands(
+    y = functional.apply(_line(head, pre, fused, functional.precision_for(x, None)), (
         x, weight, bias, gamma, beta, None, pre_slope, slope if "prelu" in fused else None,
         scale.flatten(1) if with_film else None, shift.flatten(1) if with_film else None,
         residual if with_residual else None), weight_id)
@@ -385,11 +456,13 @@ def is_weight_norm(hook: Callable) -> bool:
     return type(hook).__name__ == "WeightNorm"
 
 
-def run_modules(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, conv: nn.Conv1d, norm: nn.GroupNorm, *others: Any) -> Tensor:
+def run_modules(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, conv: nn.Conv1d, norm: Optional[nn.GroupNorm],
+                *others: Any) -> Tensor:
     """A chain whose parameters are those of modules."""
     weight = _current_weight(conv)
     kept = 0 if conv.training or not isinstance(weight, nn.Parameter) else kept_under(conv._convnorm_kept)
-    return run_tensors(head, pre, post, x, weight, conv.bias, norm.weight, norm.bias, *others, weight_id=kept)
+    gamma, beta = (None, None) if norm is None else (norm.weight, norm.bias)
+    return run_tensors(head, pre, post, x, weight, conv.bias, gamma, beta, *others, weight_id=kept)
 
 
 def replace_all(graph: fx.Graph, matches: list[Match], modules: Optional[dict[str, nn.Module]] = None,
@@ -414,12 +487,12 @@ def _replace(graph: fx.Graph, match: Match, modules: dict[str, nn.Module], weigh
         scale, shift = match.film or (None, None)
         others = (slope(match.pre_slope), slope(match.slope), scale, shift, match.residual)
         start = (match.head, match.pre, tuple(match.post), x)
-        if match.conv.op == "call_module" and match.norm.op == "call_module":
+        if match.conv.op == "call_module" and (match.norm is None or match.norm.op == "call_module"):
             conv = modules[match.conv.target]
             if not hasattr(conv, "_convnorm_kept"):
                 conv._convnorm_kept = WeightId()
-            call = graph.call_function(run_modules, (*start, graph.get_attr(match.conv.target), graph.get_attr(match.norm.target),
-                                                     *others))
+            norm = None if match.norm is None else graph.get_attr(match.norm.target)
+            call = graph.call_function(run_modules, (*start, graph.get_attr(match.conv.target), norm, *others))
         else:
             tensors = _parameters(graph, match, modules)
             call = graph.call_function(run_tensors, (*start, *tensors, *others), {"weight_id": weight_id})
@@ -434,9 +507,13 @@ def _parameters(graph: fx.Graph, match: Match, modules: dict[str, nn.Module]) ->
     """Nodes of weight, bias, gamma and beta, whichever way the two are called."""
     found = []
     for node, names in ((match.conv, ("weight", "bias")), (match.norm, ("weight", "bias"))):
-        if node.op == "call_module":
+        if node is None:
+            found += [None, None]
+        elif node.op == "call_module":
             module = modules[node.target]
-            found += [None if getattr(module, name) is None else graph.get_attr(f"{node.target}.{name}") for name in names]
+            found += [
+                None if getattr(module, name) is None else graph.get_attr(f"{node.target}.{name}") for name in names
+            ]
         elif node is match.conv:
             bound = _bound(node, input=None, weight=None, bias=None)
             found += [bound["weight"], bound["bias"]]

@@ -1,7 +1,7 @@
 """torch.compile(model, backend="convnorm"): fuses the pattern in the captured graph and hands the rest to Inductor.
 
-Functional calls and dynamic shapes are covered. Where gradients are off the packed weights are kept, and packed again when
-PyTorch counts a change.
+Functional calls and dynamic shapes are covered. Where gradients are off the packed weights are kept, and packed again
+when PyTorch counts a change.
 """
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from . import _attributes, reference
 from ._attributes import Padding, Post, parse, post_of
 from ._operator import conv1d_group_norm as _operator
 
+_dispatch = getattr(_operator, "_op", _operator)  # its Python wrapper alone takes a tenth of a call
+
 __all__ = ["conv1d_group_norm", "decomposition_table"]
 
 
@@ -49,48 +51,42 @@ def _under_functional_gradient() -> bool:
     """Inside torch.func's grad, vjp or jvp, which cannot look into operators like ours."""
     stack = torch._C._functorch.get_interpreter_stack()
     return stack is not None and any(
-        level.key() in (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp) for level in stack)
+        level.key() in (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
+        for level in stack)
 
 
-def _call(*arguments: object) -> Tensor:
-    """The operator; where gradients are off, without the detour over the one that would record them."""
-    if torch.compiler.is_compiling() or torch.is_grad_enabled():
-        return _operator(*arguments)
+def apply(line: str, operands: tuple[Optional[Tensor], ...], weight_id: int = 0) -> Tensor:
+    """The operator on `operands`, ordered as `reference.Operands`; where gradients are off, past what records them."""
+    if (torch.is_grad_enabled() or torch.compiler.is_compiling() or operands[0].dtype == torch.float64
+            or torch._C._is_any_autocast_enabled() or torch._C._functorch.peek_interpreter_stack() is not None):
+        return _apply_watched(line, reference.Operands(*operands), weight_id)
     with torch._C._AutoDispatchBelowAutograd():
-        return _operator(*arguments)
+        return _dispatch(*operands[:5], line, weight_id, *operands[5:])
 
 
-def apply(line: str, operands: reference.Operands, weight_id: int = 0) -> Tensor:
-    """The operator on `operands`; float64, which it does not compute, composed of PyTorch's."""
-    x = operands.x
-    wanted = autocast_dtype(x)
+def _apply_watched(line: str, operands: reference.Operands, weight_id: int) -> Tensor:
+    """`apply` under autocast, gradients, transforms and compilers, and of float64, which the operator lacks."""
+    wanted = autocast_dtype(operands.x)
     if wanted is not None:
         residual = operands.residual
         # float32 weights stay: they are rounded when they are packed, which a module does once.
-        operands = operands._replace(x=x.to(wanted), residual=None if residual is None else residual.to(wanted))
-        x = operands.x
+        operands = operands._replace(x=operands.x.to(wanted),
+                                     residual=None if residual is None else residual.to(wanted))
+    x = operands.x
     if x.dtype == torch.float64:
         for name, tensor in zip(operands._fields, operands):
             if tensor is not None and name != "lengths" and tensor.dtype != torch.float64:
-                raise TypeError(f"convnorm: {name} has dtype {str(tensor.dtype)[6:]}, but x has float64; give both one dtype")
+                raise TypeError(
+                    f"convnorm: {name} has dtype {str(tensor.dtype)[6:]}, but x has float64; give both one dtype")
         return reference.conv1d_group_norm(parse(line), operands)
     if not torch.compiler.is_compiling() and _under_functional_gradient():
         weight = operands.weight.to(x.dtype)
         return reference.conv1d_group_norm(parse(line), operands._replace(weight=weight))
-    return _call(operands.x, operands.weight, operands.bias, operands.gamma, operands.beta, line, weight_id, *operands[5:])
-
-
-def apply_plain(line: str, x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor],
-                beta: Optional[Tensor], weight_id: int) -> Tensor:
-    """`apply` for the commonest operands, by the shortest way."""
-    if x.dtype == torch.float64 or autocast_dtype(x) is not None or (
-            not torch.compiler.is_compiling() and _under_functional_gradient()):
-        return apply(line, reference.Operands(x, weight, bias, gamma, beta), weight_id)
-    return _call(x, weight, bias, gamma, beta, line, weight_id)
+    return _operator(*operands[:5], line, weight_id, *operands[5:])
 
 
 def decomposition_table() -> dict:
-    """For `ExportedProgram.run_decompositions`: PyTorch's own operators in place of ours, for runtimes without convnorm."""
+    """For `ExportedProgram.run_decompositions`: PyTorch's own operators in place of ours."""
 
     def composed(x, weight, bias, gamma, beta, attributes, weight_id=0, *others):
         operands = reference.Operands(x, weight.to(x.dtype), bias, gamma, beta, *others)
@@ -126,8 +122,8 @@ def conv1d_group_norm(
     """`y = post(GroupNorm(pre(conv1d(x, weight) + bias)))` in one pass. Source: docs/problem-line.md.
 
     Args:
-        x: (N, C_in, L) in float32, float16 or bfloat16; float64 is composed of PyTorch's operators. Any strides: what is not
-            contiguous is copied.
+        x: (N, C_in, L) in float32, float16 or bfloat16; float64 is composed of PyTorch's operators. Any strides: what
+            is not contiguous is copied.
         weight: (C_out, C_in/groups, K), in x's dtype or float32.
         bias: (C_out). It, gamma, beta, slopes and film may be float32 beside a 16-bit x.
         num_groups: groups of the norm, a divisor of C_out; 0 leaves the norm out.
@@ -147,8 +143,8 @@ def conv1d_group_norm(
         precision: of float32 on GPUs: "highest", "high" or "medium"; None follows torch.backends.cudnn's switches.
 
     Returns:
-        (N, C_y, L_out), contiguous, in x's dtype or autocast's. L_out = floor((L + pads - dilation*(K-1) - 1)/stride) + 1;
-        C_y is C_out, halved by a glu.
+        (N, C_y, L_out), contiguous, in x's dtype or autocast's. L_out = floor((L + pads - dilation*(K-1) - 1)/stride)
+        + 1; C_y is C_out, halved by a glu.
 
     Raises:
         RuntimeError: a rule of the operator is broken; one sentence names the value and the way out.
@@ -157,8 +153,10 @@ def conv1d_group_norm(
     if num_groups != 0 and gamma is not None and beta is None:
         beta = torch.zeros_like(gamma)
     scale, shift = film if film is not None else (None, None)
-    post = post_of(activation if activation is None or isinstance(activation, str) else tuple(activation),
-                   film is not None, residual is not None)
-    line = line_of(num_groups, stride, dilation, padding if isinstance(padding, (int, str)) else tuple(padding), padding_mode,
-                   groups, eps, pre or "none", post, layout, precision_for(x, precision))
-    return apply(line, reference.Operands(x, weight, bias, gamma, beta, lengths, pre_slope, slope, scale, shift, residual))
+    if activation is None and film is None and residual is None:
+        post = ()
+    else:
+        post = post_of(activation, film is not None, residual is not None)
+    line = line_of(num_groups, stride, dilation, padding if isinstance(padding, (int, str)) else tuple(padding),
+                   padding_mode, groups, eps, pre or "none", post, layout, precision_for(x, precision))
+    return apply(line, (x, weight, bias, gamma, beta, lengths, pre_slope, slope, scale, shift, residual))

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from . import functional
 from ._attributes import Padding, Post, line_of, post_of
-from .reference import Operands
 
 __all__ = ["Conv1dGroupNorm"]
 
@@ -49,17 +48,18 @@ def kept_under(kept: WeightId) -> int:
 class Conv1dGroupNorm(nn.Module):
     """Conv1d, GroupNorm and what follows them as one operator.
 
-    The first arguments are those of a drop-in: parameters `weight`, `bias`, `gamma` and `beta`, initialised bit for bit as
-    `nn.Conv1d` and then `nn.GroupNorm` under the same seed. A state_dict of `nn.Sequential(conv, norm)` can be loaded.
+    The first arguments are those of a drop-in: parameters `weight`, `bias`, `gamma` and `beta`, initialised bit for bit
+    as `nn.Conv1d` and then `nn.GroupNorm` under the same seed. A state_dict of `nn.Sequential(conv, norm)` can be
+    loaded.
 
-    In eval mode the packed weight is kept, per shape of x, and packed again when PyTorch counts a change of `weight`: an
-    optimizer's step, load_state_dict, `.to()`, an in-place edit. What is written through `weight.data` is not counted: call
-    `repack()`. A CUDA graph captured in eval mode reads the packed weight: after a change call the module once outside of
-    the graph. In train mode the weight is packed at every call, and inside captured graphs.
+    In eval mode the packed weight is kept, per shape of x, and packed again when PyTorch counts a change of `weight`:
+    an optimizer's step, load_state_dict, `.to()`, an in-place edit. What is written through `weight.data` is not
+    counted: call `repack()`. A CUDA graph captured in eval mode reads the packed weight: after a change call the module
+    once outside of the graph. In train mode the weight is packed at every call, and inside captured graphs.
 
     Args:
-        in_channels, out_channels, num_groups, kernel_size, stride, padding, dilation, eps, affine: as in `nn.Conv1d` and
-            `nn.GroupNorm`; `padding` also (left, right), "same" or "causal".
+        in_channels, out_channels, num_groups, kernel_size, stride, padding, dilation, eps, affine: as in `nn.Conv1d`
+            and `nn.GroupNorm`; `padding` also (left, right), "same" or "causal".
         groups: of the convolution.
         bias: whether the convolution has one.
         padding_mode: "zeros", "reflect" or "replicate".
@@ -132,11 +132,15 @@ class Conv1dGroupNorm(nn.Module):
                 slope: Optional[Tensor] = None, lengths: Optional[Tensor] = None) -> Tensor:
         line = self._lines[functional.precision_for(x, self.precision), film is not None, residual is not None]
         kept = 0 if self.training else kept_under(self._kept)
-        if film is None and residual is None and slope is None and lengths is None:
-            return functional.apply_plain(line, x, self.weight, self.bias, self.gamma, self.beta, kept)
-        scale, shift = film if film is not None else (None, None)
-        return functional.apply(line, Operands(x, self.weight, self.bias, self.gamma, self.beta, lengths, None, slope, scale,
-                                               shift, residual), kept)
+        own = self._parameters  # by their names nn.Module finds them last, which takes a third of the call
+        if "weight" in own and "bias" in own and "gamma" in own and "beta" in own:
+            operands = x, own["weight"], own["bias"], own["gamma"], own["beta"]
+        else:  # reparametrized
+            operands = x, self.weight, self.bias, self.gamma, self.beta
+        if film is not None or residual is not None or slope is not None or lengths is not None:
+            scale, shift = film if film is not None else (None, None)
+            operands += (lengths, None, slope, scale, shift, residual)
+        return functional.apply(line, operands, kept)
 
     def repack(self) -> None:
         """Forgets the packed weight: after changes that PyTorch does not count, those through `weight.data`."""
@@ -156,9 +160,10 @@ class Conv1dGroupNorm(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def extra_repr(self) -> str:
-        text = (f"{self.in_channels}, {self.out_channels}, num_groups={self.num_groups}, kernel_size={self.kernel_size}, "
-                f"stride={self.stride}, padding={self.padding!r}, dilation={self.dilation}, eps={self.eps}, "
-                f"affine={self.affine}")
+        text = (
+            f"{self.in_channels}, {self.out_channels}, num_groups={self.num_groups}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}, padding={self.padding!r}, dilation={self.dilation}, eps={self.eps}, "
+            f"affine={self.affine}")
         if self.groups != 1:
             text += f", groups={self.groups}"
         if self.bias is not None:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "plan/plan.hpp"
 
@@ -33,6 +34,21 @@ Row floor_row(const Accounting& cost, const Sizes& sizes, const convnorm_machine
   return {"floor_us", floor_us,
           fmt::format("{:.4g} us: the larger of math {:.4g} us ({:.4g} GFLOP/s) and memory {:.4g} us ({:.4g} GB/s)",
                       floor_us, math_us, machine.fma_gflops, memory_us, machine.bandwidth_gbps)};
+}
+
+// From the rates of the vendor's tables, which no kernel quite reaches.
+std::optional<Row> floor_row(const Accounting& cost, const Sizes& sizes, const cuda::DeviceLimits& gpu) {
+  const int products = std::max(1, cost.split_parts * (cost.split_parts + 1) / 2);
+  const double gflops = gpu.peak_gflops(cost.tensor_cores);
+  if (gflops == 0 || gpu.bandwidth_gbps == 0) return std::nullopt;
+  const double math_us = sizes.flops * products / (gflops * 1e3);
+  const double memory_us = cost.min_bytes / (gpu.bandwidth_gbps * 1e3);
+  const double floor_us = std::max(math_us, memory_us);
+  return Row{
+      "floor_us", floor_us,
+      fmt::format("{:.4g} us: the larger of math {:.4g} us ({} product{} of {:.4g} GFLOP/s) and memory {:.4g} us "
+                  "({:.4g} GB/s)",
+                  floor_us, math_us, products, products == 1 ? "" : "s", gflops, memory_us, gpu.bandwidth_gbps)};
 }
 
 std::vector<Row> rows(const convnorm_plan& plan, const convnorm_machine* machine) {
@@ -68,9 +84,16 @@ std::vector<Row> rows(const convnorm_plan& plan, const convnorm_machine* machine
   result.push_back(
       {"z_bytes", cost.z_bytes, with_unit(cost.z_bytes, "B of convolution results held outside the caches")});
   result.push_back({"workspace_bytes", cost.workspace_bytes, with_unit(cost.workspace_bytes, "B")});
+  result.push_back({"split_parts", cost.split_parts,
+                    cost.split_parts == 0 ? "none: operands are multiplied as they are"
+                                          : fmt::format("{} of bfloat16 for each fp32 operand", cost.split_parts)});
   result.push_back({"packed_bytes", plan.executable->packed_bytes(),
                     with_unit(static_cast<double>(plan.executable->packed_bytes()), "B")});
-  if (machine != nullptr) result.push_back(floor_row(cost, sizes, *machine));
+  if (plan.gpu) {
+    if (const auto floor = floor_row(cost, sizes, *plan.gpu)) result.push_back(*floor);
+  } else if (machine != nullptr) {
+    result.push_back(floor_row(cost, sizes, *machine));
+  }
 
   Json refusals = Json::array();
   std::string refusals_text;

@@ -26,6 +26,10 @@ Answer consider(const Implementation& implementation, const PlanRequest& request
   return implementation.consider(request);
 }
 
+std::string slower(double expected_us) {
+  return fmt::format("it accepts, and is expected to be slower, at {:.3g} us", expected_us);
+}
+
 std::string gpu_target(const cuda::DeviceLimits& gpu, const char* wanted) {
   if (wanted != nullptr && wanted != gpu.architecture()) {
     fail(CONVNORM_UNSUPPORTED, "target {} is not the architecture of device {} ({}); use {}, or leave the target open",
@@ -59,11 +63,48 @@ std::string choose_target(const char* wanted) {
   fail(CONVNORM_INVALID_ARGUMENT, "target {} is not in this build; use one of {}", in_quotes(wanted), choices);
 }
 
+Choice choose(std::span<const Implementation> implementations, const PlanRequest& request, const char* path) {
+  Choice best{};
+  double best_us = 0;
+  std::vector<std::pair<std::string, std::string>> refusals;
+  for (const Implementation& implementation : implementations) {
+    if (path != nullptr && std::string_view(path) != implementation.name) continue;
+    Answer answer = consider(implementation, request);
+    if (const auto* refusal = std::get_if<Refusal>(&answer)) {
+      if (path != nullptr) {
+        fail(CONVNORM_UNSUPPORTED, "path {} refuses this problem: {}; leave the path open to take one that accepts",
+             path, refusal->reason);
+      }
+      refusals.emplace_back(implementation.name, refusal->reason);
+      continue;
+    }
+    auto executable = std::move(std::get<std::unique_ptr<Executable>>(answer));
+    const double us = executable->expected_us();
+    if (best.executable != nullptr && us >= best_us) {
+      refusals.emplace_back(implementation.name, slower(us));
+      continue;
+    }
+    if (best.executable != nullptr) refusals.emplace_back(best.implementation->name, slower(best_us));
+    best.implementation = &implementation, best.executable = std::move(executable), best_us = us;
+    if (us == 0) break;
+  }
+  if (best.executable != nullptr) {
+    best.refusals = std::move(refusals);
+    return best;
+  }
+  if (path == nullptr) fail(CONVNORM_INTERNAL_ERROR, "every path refused {}", print_problem(request.problem));
+  fail(CONVNORM_INVALID_ARGUMENT, "path {} is not known; use one of {}", in_quotes(path), path_names(implementations));
+}
+
 std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_plan_options& options) {
   validate(problem);
   if (options.device != CONVNORM_CPU && options.device != CONVNORM_CUDA) {
     fail(CONVNORM_INVALID_ARGUMENT, "device has the value {}, which is neither CONVNORM_CPU nor CONVNORM_CUDA",
          static_cast<int>(options.device));
+  }
+  if (options.constant_weights != 0 && options.constant_weights != 1) {
+    fail(CONVNORM_INVALID_ARGUMENT, "constant_weights={} must be 1 for the promise that convnorm.h describes, or 0",
+         options.constant_weights);
   }
 
   auto plan = std::make_unique<convnorm_plan>();
@@ -72,30 +113,18 @@ std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_
   if (options.device == CONVNORM_CUDA) plan->gpu = cuda::current_device();
   const PlanRequest request{plan->problem, Sizes(plan->problem), plan->threads,
                             plan->gpu ? gpu_target(*plan->gpu, options.target) : choose_target(options.target),
-                            plan->gpu ? &*plan->gpu : nullptr};
+                            plan->gpu ? &*plan->gpu : nullptr, options.constant_weights != 0};
 
-  const std::span<const Implementation> implementations = registry(options.device);
-  for (const Implementation& implementation : implementations) {
-    if (options.path != nullptr && std::string_view(options.path) != implementation.name) continue;
-    Answer answer = consider(implementation, request);
-    if (auto* executable = std::get_if<std::unique_ptr<Executable>>(&answer)) {
-      plan->implementation = &implementation;
-      plan->executable = std::move(*executable);
-      plan->target = implementation.vectorised ? request.target : kScalar;
-      plan->fingerprint = fnv1a(fmt::format("{}/{}/{}", implementation.name, plan->target, plan->executable->packing()),
-                                hash(plan->problem));
-      return plan;
-    }
-    const std::string& reason = std::get<Refusal>(answer).reason;
-    if (options.path != nullptr) {
-      fail(CONVNORM_UNSUPPORTED, "path {} refuses this problem: {}; leave the path open to take the first that accepts",
-           options.path, reason);
-    }
-    plan->refusals.emplace_back(implementation.name, reason);
-  }
-  if (options.path == nullptr) fail(CONVNORM_INTERNAL_ERROR, "every path refused {}", print_problem(problem));
-  fail(CONVNORM_INVALID_ARGUMENT, "path {} is not known; use one of {}", in_quotes(options.path),
-       path_names(implementations));
+  Choice choice = choose(registry(options.device), request, options.path);
+  plan->implementation = choice.implementation;
+  plan->executable = std::move(choice.executable);
+  plan->refusals = std::move(choice.refusals);
+  plan->target = choice.implementation->vectorised ? request.target : kScalar;
+  plan->fingerprint =
+      fnv1a(fmt::format("{}/{}/{}", choice.implementation->name, plan->target, plan->executable->packing()),
+            hash(plan->problem));
+  plan->executable->prepare();
+  return plan;
 }
 
 }  // namespace convnorm

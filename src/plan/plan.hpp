@@ -49,6 +49,8 @@ struct Accounting {
   double moved_bytes = 0;  // expected traffic beyond the caches
   double z_bytes = 0;      // convolution results held outside the caches' working set; 0 on the fused paths
   double workspace_bytes = 0;
+  bool tensor_cores = false;
+  int split_parts = 0;  // bfloat16 parts that fp32 operands are multiplied in; 0: as they are
 };
 
 // An implementation configured for one problem. Immutable; run() may be called from many threads.
@@ -69,6 +71,11 @@ class Executable {
   virtual std::string packing() const { return ""; }
   virtual std::vector<std::pair<std::string, std::string>> config() const = 0;  // name, value; in reading order
   virtual Accounting accounting() const = 0;
+  // How long a call is expected to take, from measurements: plans take the least of the paths that accept. 0: the first
+  // that accepts is taken, in the order of the registry.
+  virtual double expected_us() const { return 0; }
+  // Has ready what calls will need of the device. For the chosen one alone.
+  virtual void prepare() const {}
 };
 
 struct PlanRequest {
@@ -77,6 +84,7 @@ struct PlanRequest {
   int threads;
   std::string target;                       // name of the instruction set, or "scalar"; of a GPU, its architecture
   const cuda::DeviceLimits* gpu = nullptr;  // null on CPUs
+  bool constant_weights = false;            // promised: as convnorm_plan_options says
 };
 
 struct Refusal {
@@ -95,7 +103,7 @@ struct Implementation {
 // Bytes that any implementation moves: inputs read once, y written once.
 double compulsory_bytes(const Problem& problem, const Sizes& sizes);
 
-// In the order in which a plan asks them; the reference, which never refuses, is last.
+// In the order in which a plan asks them; the one that never refuses is last.
 std::span<const Implementation> registry(convnorm_device device);
 
 }  // namespace convnorm
@@ -110,7 +118,7 @@ struct convnorm_plan {
   std::unique_ptr<convnorm::Executable> executable;
   uint64_t fingerprint;  // of problem, path, target and packing: tags packed weights
   std::vector<std::pair<std::string, std::string>>
-      refusals;  // implementation, reason; those asked before the chosen one
+      refusals;  // implementation, reason; those that were asked and not taken
 };
 
 namespace convnorm {
@@ -120,6 +128,16 @@ int choose_threads(int32_t wanted);
 
 // The name itself, or the best of this machine for null. Throws Failure if this build or machine does not have it.
 std::string choose_target(const char* wanted);
+
+struct Choice {
+  const Implementation* implementation;
+  std::unique_ptr<Executable> executable;
+  std::vector<std::pair<std::string, std::string>> refusals;
+};
+
+// The path called `path`, or for null the one that is expected to be the fastest of those that accept. Needs no device.
+// Throws Failure.
+Choice choose(std::span<const Implementation> implementations, const PlanRequest& request, const char* path);
 
 // Throws Failure.
 std::unique_ptr<convnorm_plan> make_plan(const Problem& problem, const convnorm_plan_options& options);

@@ -114,10 +114,11 @@ TEST_F(Execute, NamesATensorThatTheProblemDoesNotHave) {
 }
 
 TEST_F(Execute, RefusesOverlaps) {
-  tensors.y = x.data() + 1;
-  expect_refused(CONVNORM_INVALID_ARGUMENT, {"y overlaps x"});
   // Room for all of y, so that it reaches into nothing else.
-  std::vector<float> room(y.size() + 64);
+  std::vector<float> room(x.size() + y.size() + 64);
+  tensors.x = room.data(), tensors.y = room.data() + 1;
+  expect_refused(CONVNORM_INVALID_ARGUMENT, {"y overlaps x"});
+  tensors.x = x.data();
   tensors.bias = tensors.y = room.data();
   expect_refused(CONVNORM_INVALID_ARGUMENT, {"y overlaps bias"});
   tensors.bias = parameters.data();

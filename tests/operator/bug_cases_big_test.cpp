@@ -113,7 +113,9 @@ void expect_samples_repeat(Inputs in) {
     }
     EXPECT_EQ(different, 0) << "samples";
     const Outcome few = run(seven);
-    EXPECT_EQ(largest_difference(y, 7 * y_sample, [&](size_t i) { return few.y[i]; }), 0);
+    // The tiles of a GPU depend on the size of the batch, and with them the order of sums.
+    EXPECT_LE(largest_difference(y, 7 * y_sample, [&](size_t i) { return few.y[i]; }),
+              test_device() == CONVNORM_CPU ? 0 : 2e-6);
   });
 }
 
@@ -127,7 +129,7 @@ TEST(BigCases, ASampleWhoseConvolutionCannotBeKept) {
     const Outcome outcome = run(in, {.threads = 2});
     ASSERT_EQ(outcome.fault, "");
     EXPECT_LE(outcome.workspace_bytes, outcome.bytes.size() + (size_t{64} << 20));
-    EXPECT_EQ(compare(in, Expected(in), outcome.y, Arithmetic::single_precision), "") << outcome.path;
+    EXPECT_EQ(compare(in, Expected(in), outcome.y, outcome.arithmetic), "") << outcome.path;
   }
 }
 

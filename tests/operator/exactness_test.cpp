@@ -41,6 +41,8 @@ TEST(Exactness, OnlyTheResultIsRounded) {
 
 // Without beta a fused multiply-add rounds as a product does: even instruction sets agree.
 TEST(Exactness, InstructionSetsAgreeToTheBit) {
+  if (test_device() == CONVNORM_CUDA)
+    GTEST_SKIP() << "one architecture, whose paths have their own orders of summation";
   for (const char* shape : kShapes) {
     const Inputs in = pairs(std::string(shape) + ",affine=0");
     std::vector<std::byte> bits;

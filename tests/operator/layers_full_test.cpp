@@ -19,7 +19,7 @@ TEST_P(FullSize, AgreesWithTheTruth) {
   const Outcome outcome = run(in, {.threads = 2});
   ASSERT_EQ(outcome.fault, "");
   EXPECT_NE(outcome.path, "reference");
-  EXPECT_EQ(compare(in, Expected(in), outcome.y, Arithmetic::single_precision), "") << outcome.path;
+  EXPECT_EQ(compare(in, Expected(in), outcome.y, outcome.arithmetic), "") << outcome.path;
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, FullSize,

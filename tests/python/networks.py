@@ -4,8 +4,8 @@ from torch import nn
 
 
 def conv_block(in_channels, out_channels, kernel=5, groups=8):
-    return nn.Sequential(nn.Conv1d(in_channels, out_channels, kernel, padding=kernel // 2), nn.GroupNorm(groups, out_channels),
-                         nn.Mish())
+    return nn.Sequential(nn.Conv1d(in_channels, out_channels, kernel, padding=kernel // 2),
+                         nn.GroupNorm(groups, out_channels), nn.Mish())
 
 
 class ConditionalResidualBlock(nn.Module):

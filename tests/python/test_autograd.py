@@ -7,7 +7,8 @@ import torch
 from convnorm import _backward, functional, reference
 from convnorm._attributes import parse
 from convnorm.reference import Operands
-from support import (S1_LINE, b_fill, beta_fill, call, expect_close, gamma_fill, identity, in_double, s1, w_fill, x_fill)
+from support import (S1_LINE, b_fill, beta_fill, call, expect_close, gamma_fill, identity, in_double, s1, w_fill,
+                     x_fill)
 from test_operator import LINES
 
 
@@ -62,7 +63,8 @@ SMALL = [
 @pytest.mark.parametrize("line, operands", SMALL, ids=[line for line, _ in SMALL])
 def test_finite_differences(line, operands):
     given = leaves(in_double(operands))
-    given = given._replace(x=(given.x + 0.013 * torch.arange(given.x.numel()).view(given.x.shape)).detach().requires_grad_())
+    given = given._replace(x=(given.x +
+                              0.013 * torch.arange(given.x.numel()).view(given.x.shape)).detach().requires_grad_())
     assert torch.autograd.gradcheck(lambda *tensors: _Checked.apply(line, *tensors), tuple(given))
 
 
@@ -70,8 +72,9 @@ def test_finite_differences(line, operands):
 def test_second_derivatives(post):
     film = {"film_scale": x_fill(1, 4), "film_shift": w_fill(1, 4)} if "film" in post else {}
     given = leaves(in_double(Operands(x_fill(1, 2, 4), w_fill(4, 2, 2), None, gamma_fill(4), beta_fill(4), **film)))
-    assert torch.autograd.gradgradcheck(lambda *tensors: _Checked.apply(f"p=1:0,g=2,post={post}", *tensors), tuple(given),
-                                       fast_mode=True)
+    assert torch.autograd.gradgradcheck(lambda *tensors: _Checked.apply(f"p=1:0,g=2,post={post}", *tensors),
+                                        tuple(given),
+                                        fast_mode=True)
 
 
 def test_b075_stride_2():
@@ -112,7 +115,9 @@ def test_b080_gradients_exactly_for_those_asked(affine, bias):
     base = s1()._replace(**({} if affine else {"gamma": None, "beta": None}), **({} if bias else {"bias": None}))
     names = [name for name, each in zip(Operands._fields, base) if each is not None]
     for wanted in itertools.product((False, True), repeat=len(names)):
-        given = base._replace(**{name: getattr(base, name).clone().requires_grad_(need) for name, need in zip(names, wanted)})
+        given = base._replace(**{
+            name: getattr(base, name).clone().requires_grad_(need) for name, need in zip(names, wanted)
+        })
         y = call(S1_LINE, given)
         assert y.requires_grad == any(wanted)
         if any(wanted):
@@ -141,9 +146,12 @@ def test_b081_scale_gradient_in_bfloat16(layout):
     grad = w_fill(16, 64, 1024, dtype=torch.bfloat16)
     gamma, beta = torch.ones(64).requires_grad_(), torch.zeros(64).requires_grad_()
     y = call("cg=64,g=16", Operands(x.double().float(), identity(64), None, gamma, beta))
-    (wanted,) = torch.autograd.grad(reference.conv1d_group_norm(
-        parse("cg=64,g=16"), Operands(x.double(), identity(64).double(), None, (g := gamma.double().detach().requires_grad_()),
-                                      beta.double().detach())), g, grad.double())
+    (wanted,) = torch.autograd.grad(
+        reference.conv1d_group_norm(
+            parse("cg=64,g=16"),
+            Operands(x.double(),
+                     identity(64).double(), None, (g := gamma.double().detach().requires_grad_()),
+                     beta.double().detach())), g, grad.double())
     if layout == "nlc":
         x, grad = x.transpose(1, 2).contiguous(), grad.transpose(1, 2).contiguous()
     y = call(f"cg=64,g=16,layout={layout}" if layout == "nlc" else "cg=64,g=16",
@@ -174,6 +182,8 @@ def test_only_inputs_are_kept():
 def test_backward_three_times_gives_the_same_bits_b083():
     given = leaves(s1())
     y = call(S1_LINE, given)
-    runs = [torch.autograd.grad(y.sum(), [each for each in given if each is not None], retain_graph=True) for _ in range(3)]
+    runs = [
+        torch.autograd.grad(y.sum(), [each for each in given if each is not None], retain_graph=True) for _ in range(3)
+    ]
     for run in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0]))

@@ -18,8 +18,14 @@ OPERATOR = torch.ops.convnorm.conv1d_group_norm.default
 
 @pytest.mark.parametrize("line, changes", [
     (S1_LINE + ",post=silu", {}),
-    ("s=2,p=1,g=4,post=film+add", {"film_scale": x_fill(2, 8), "film_shift": w_fill(2, 8), "residual": x_fill(2, 8, 10)}),
-    ("p=same,g=2,layout=nlc", {"x": x_fill(2, 20, 6)}),
+    ("s=2,p=1,g=4,post=film+add", {
+        "film_scale": x_fill(2, 8),
+        "film_shift": w_fill(2, 8),
+        "residual": x_fill(2, 8, 10)
+    }),
+    ("p=same,g=2,layout=nlc", {
+        "x": x_fill(2, 20, 6)
+    }),
 ])
 def test_opcheck(line, changes):
     given = leaves(s1()._replace(**changes))

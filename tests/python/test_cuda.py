@@ -41,8 +41,8 @@ def test_gradients(line, operands):
     grad = torch.randn_like(y)
     with torch.backends.cudnn.flags(allow_tf32=False):
         found = torch.autograd.grad(y, [each for each in ours if each is not None], grad)
-    wanted = torch.autograd.grad(reference.conv1d_group_norm(parse(line), exact), [each for each in exact if each is not None],
-                                 grad.double())
+    wanted = torch.autograd.grad(reference.conv1d_group_norm(parse(line), exact),
+                                 [each for each in exact if each is not None], grad.double())
     for actual, wants in zip(found, wanted):
         scale = wants.abs().max().clamp(min=1)
         expect_close(actual / scale, wants / scale, 1e-4)
@@ -52,14 +52,30 @@ def test_b068_side_stream():
     given, wanted = on_gpu(s1()), expected(S1_LINE, s1())
     stream = torch.cuda.Stream()
     x = torch.empty_like(given.x)
-    for _ in range(50):
+    for _ in range(200):
         with torch.cuda.stream(stream):
             x.fill_(float("nan"))
-            torch.cuda._sleep(2_000_000)
+            torch.cuda._sleep(1_000_000)
             x.copy_(given.x)
             y = call(S1_LINE, given._replace(x=x))
         torch.cuda.current_stream().wait_stream(stream)
         expect_close(y, wanted, 1e-4)
+
+
+def test_b068_everything_is_launched_into_the_callers_stream():
+    given = on_gpu(s1())
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        call(S1_LINE, given)
+        torch.cuda.synchronize()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            x = given.x * 1  # PyTorch's own, which shows the stream's number
+            call(S1_LINE, given._replace(x=x))
+            torch.cuda.synchronize()
+    launched = [event for event in profile.profiler.kineto_results.events()
+                if event.device_type() == torch.autograd.DeviceType.CUDA and "ync" not in event.name()]
+    assert len(launched) >= 2 and len({event.device_resource_id() for event in launched}) == 1, [
+        (event.name(), event.device_resource_id()) for event in launched]
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
@@ -122,8 +138,15 @@ def test_b072_devices_are_named():
             call(S1_LINE, given._replace(**{name: getattr(given, name).cpu()}))
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
+def test_b072_another_gpu_is_named():
+    given = on_gpu(s1())
+    with pytest.raises(RuntimeError, match="gamma is on cuda:1, but x is on cuda:0"):
+        call(S1_LINE, given._replace(gamma=given.gamma.to("cuda:1")))
+
+
 def test_b074_threads_of_mixed_shapes():
-    cases = [(x_fill(1, 4, 63), 4), (x_fill(1, 512, 256), 512), (x_fill(3, 32, 100), 32)]
+    cases = [(x_fill(1, 4, 63), 4), (x_fill(1, 512, 4096), 512), (x_fill(3, 32, 100), 32)]
     modules = [Conv1dGroupNorm(channels, 8, 4).cuda().eval() for _, channels in cases]
     inputs = [x.cuda() for x, _ in cases]
     faults = []
@@ -133,7 +156,7 @@ def test_b074_threads_of_mixed_shapes():
 
     def work(start):
         with torch.cuda.stream(torch.cuda.Stream()), torch.no_grad():
-            for i in range(start, start + 150):
+            for i in range(start, start + 500):
                 y = modules[i % 3](inputs[i % 3])
                 if i % 10 == 0 and not torch.equal(y, wanted[i % 3]):
                     faults.append(i)
@@ -179,6 +202,17 @@ def test_reduce_overhead():
         for _ in range(4):
             x = torch.randn(2, 16, 20, device="cuda")
             expect_close(compiled(x), module(x))
+
+
+def test_fused_chains_are_timed_eagerly_and_in_graphs():
+    model = nn.Sequential(nn.Conv1d(64, 64, 5, padding=2), nn.GroupNorm(8, 64), nn.Mish(),
+                          nn.Conv1d(64, 64, 3, groups=64), nn.SiLU()).cuda().eval()
+    x = torch.randn(2, 64, 16, device="cuda")
+    with torch.no_grad():
+        wanted = model(x)
+        report = convnorm.fuse(model, (x,))
+        assert all(entry.gain is not None and (entry.gain >= 1) == entry.fused for entry in report.entries), str(report)
+        expect_close(model(x), wanted, 2e-3)
 
 
 def test_precision_follows_the_switches():

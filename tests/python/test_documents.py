@@ -23,4 +23,8 @@ def test_the_report_shown_is_the_report_printed(capsys):
     text = (ROOT / "docs/python.md").read_text()
     first = re.search(r"^```python\n(.*?)^```$", text, re.M | re.S)[1]
     exec(compile(first, "python.md", "exec"), {})
-    assert f"```\n{capsys.readouterr().out}```" in text
+
+    def without_times(shown):
+        return re.sub(r"[\d.]+ times", "some times", shown)
+
+    assert without_times(f"```\n{capsys.readouterr().out}```") in without_times(text)

@@ -22,7 +22,8 @@ def calls(monkeypatch):
     """How often the operator ran."""
     counted = []
     apply = convnorm.functional.apply
-    monkeypatch.setattr(convnorm.functional, "apply", lambda *arguments: counted.append(arguments[0]) or apply(*arguments))
+    monkeypatch.setattr(convnorm.functional, "apply",
+                        lambda *arguments: counted.append(arguments[0]) or apply(*arguments))
     return counted
 
 
@@ -79,6 +80,17 @@ class Standardised(nn.Conv1d):
         weight = self.weight - self.weight.mean((1, 2), keepdim=True)
         weight = weight / (weight.var((1, 2), unbiased=False, keepdim=True) + 1e-5).sqrt()
         return F.conv1d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Sum(nn.Module):
+    """The sum of two chains."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Sequential(*block(act=None)), nn.Sequential(*block(act=None))
+
+    def forward(self, x):
+        return F.relu(self.first(x) + self.second(x))
 
 
 class OtherReader(nn.Module):
@@ -138,6 +150,7 @@ NETWORKS = {
     "functional": (Functional, X, 1),
     "film and residual": (Film, (*X, torch.randn(2, 5)), 2),
     "residual of the input": (lambda: Film(8, 8), (x_fill(2, 8, 20), torch.randn(2, 5)), 2),
+    "sum of two": (Sum, X, 2),
     "four axes": (FourAxes, X, 1),
     "standardised": (lambda: nn.Sequential(Standardised(6, 8, 3, padding=1), *block()[1:]), X, 1),
     "weight norm by hook": (lambda: weight_normed(False), X, 1),
@@ -157,7 +170,7 @@ def test_same_results_gradients_and_names(name, calls):
     x = inputs[0].clone().requires_grad_()
     wanted = model(x, *inputs[1:])
     gradients = torch.autograd.grad(wanted.square().sum(), [x, *model.parameters()])
-    report = convnorm.fuse(model, inputs)
+    report = convnorm.fuse(model, inputs, timing=False)
     assert report.model is model and len(report.fused) == count, str(report)
     calls.clear()
     y = model(x, *inputs[1:])
@@ -167,7 +180,8 @@ def test_same_results_gradients_and_names(name, calls):
         expect_close(actual / expected.abs().max().clamp(min=1), expected / expected.abs().max().clamp(min=1), 5e-5)
     assert list(model.state_dict()) == names
     with torch.no_grad():
-        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)) if "parametrization" not in name else model):
+        for other in (copy.deepcopy(model),
+                      pickle.loads(pickle.dumps(model)) if "parametrization" not in name else model):
             calls.clear()
             expect_close(other(*inputs), wanted)
             assert len(calls) == count
@@ -266,7 +280,7 @@ def test_changed_results_are_put_back(monkeypatch):
     model = nn.Sequential(*block()).eval()
     wanted = model(*X)
     monkeypatch.setattr(_patterns, "run_tensors", lambda *arguments, **named: torch.zeros(2, 8, 20))
-    report = convnorm.fuse(model, X)
+    report = convnorm.fuse(model, X, timing=False)
     assert not report.fused and "results changed" in str(report)
     assert torch.equal(model(*X), wanted)
 

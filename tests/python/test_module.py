@@ -19,19 +19,25 @@ def test_initialised_bit_for_bit_as_the_two_modules(bias, affine):
     conv, norm = nn.Conv1d(12, 16, 5, padding=2, groups=4, bias=bias), nn.GroupNorm(4, 16, affine=affine)
     torch.manual_seed(3)
     ours = Conv1dGroupNorm(12, 16, 4, 5, padding=2, groups=4, bias=bias, affine=affine)
-    for theirs, mine in ((conv.weight, ours.weight), (conv.bias, ours.bias), (norm.weight, ours.gamma), (norm.bias, ours.beta)):
+    for theirs, mine in ((conv.weight, ours.weight), (conv.bias, ours.bias), (norm.weight, ours.gamma),
+                         (norm.bias, ours.beta)):
         assert (theirs is None) == (mine is None) and (theirs is None or torch.equal(theirs, mine))
-    assert torch.equal(torch.rand(1), (torch.manual_seed(3), nn.Conv1d(12, 16, 5, groups=4, bias=bias), torch.rand(1))[2])
+    drawn = torch.rand(1)
+    torch.manual_seed(3)
+    nn.Conv1d(12, 16, 5, groups=4, bias=bias)
+    assert torch.equal(drawn, torch.rand(1))
 
 
 def test_parameters_by_name_and_position():
     module = Conv1dGroupNorm(128, 256, 32, 3, 1, 1, 1, 1e-5, True)
     assert [name for name, _ in module.named_parameters()] == ["weight", "gamma", "beta"]
-    assert [name for name, _ in Conv1dGroupNorm(4, 8, 2, bias=True, affine=False).named_parameters()] == ["weight", "bias"]
+    plain = Conv1dGroupNorm(4, 8, 2, bias=True, affine=False)
+    assert [name for name, _ in plain.named_parameters()] == ["weight", "bias"]
 
 
 @pytest.mark.parametrize("padding_mode", ["zeros", "reflect", "replicate"])
-@pytest.mark.parametrize("activation, act", [(None, nn.Identity()), ("silu", nn.SiLU()), ("leaky_relu(0.2)", nn.LeakyReLU(0.2))])
+@pytest.mark.parametrize("activation, act", [(None, nn.Identity()), ("silu", nn.SiLU()),
+                                             ("leaky_relu(0.2)", nn.LeakyReLU(0.2))])
 def test_equals_the_two_modules_and_shares_their_parameters(padding_mode, activation, act):
     conv, norm = nn.Conv1d(6, 8, 3, 2, 2, 2, padding_mode=padding_mode), nn.GroupNorm(2, 8)
     nn.init.normal_(norm.weight)
@@ -45,7 +51,8 @@ def test_film_and_residual():
     module = Conv1dGroupNorm(6, 8, 2, activation="mish")
     x, scale, shift, residual = x_fill(3, 6, 30), torch.randn(3, 8), torch.randn(3, 8), torch.randn(3, 8, 30)
     plain = module(x)
-    expect_close(module(x, film=(scale, shift), residual=residual), plain * scale[..., None] + shift[..., None] + residual)
+    expect_close(module(x, film=(scale, shift), residual=residual),
+                 plain * scale[..., None] + shift[..., None] + residual)
 
 
 def test_loads_the_state_of_a_sequential():

@@ -4,15 +4,16 @@ import torch
 
 import convnorm
 from convnorm.reference import Operands
-from support import (S1_LINE, b_fill, beta_fill, call, expect_close, expected, gamma_fill, identity, in_double, s1, w_fill,
-                     x_fill)
+from support import (S1_LINE, b_fill, beta_fill, call, expect_close, expected, gamma_fill, identity, in_double, s1,
+                     w_fill, x_fill)
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
 
 def problem(n=2, c=6, l=21, o=12, k=3, conv_groups=1, **others):
     torch.manual_seed(7)
-    return Operands(torch.randn(n, c, l), torch.randn(o, c // conv_groups, k), b_fill(o), gamma_fill(o), beta_fill(o), **others)
+    return Operands(torch.randn(n, c, l), torch.randn(o, c // conv_groups, k), b_fill(o), gamma_fill(o), beta_fill(o),
+                    **others)
 
 
 LINES = [
@@ -65,15 +66,23 @@ def test_dtypes(dtype, parameters):
 
 def test_s1_numbers():
     y = call(S1_LINE, s1()).double()
-    for actual, wanted in ((y[0, 0, 0], -1.535587), (y[-1, -1, -1], 0.255947), (y.sum(), 67.68076), (y.square().sum(), 469.16781)):
+    for actual, wanted in ((y[0, 0, 0], -1.535587), (y[-1, -1, -1], 0.255947), (y.sum(), 67.68076),
+                           (y.square().sum(), 469.16781)):
         assert abs(actual.item() - wanted) < 2e-4 * max(1, abs(wanted)) / 10
 
 
 def test_functional_fills_in_what_is_not_named():
     given = problem(film_scale=torch.randn(2, 12), film_shift=torch.randn(2, 12), residual=torch.randn(2, 12, 21))
-    y = convnorm.functional.conv1d_group_norm(
-        given.x, given.weight, given.bias, num_groups=4, gamma=given.gamma, beta=given.beta, padding=1, activation="mish",
-        film=(given.film_scale, given.film_shift), residual=given.residual)
+    y = convnorm.functional.conv1d_group_norm(given.x,
+                                              given.weight,
+                                              given.bias,
+                                              num_groups=4,
+                                              gamma=given.gamma,
+                                              beta=given.beta,
+                                              padding=1,
+                                              activation="mish",
+                                              film=(given.film_scale, given.film_shift),
+                                              residual=given.residual)
     assert torch.equal(y, call("p=1,g=4,post=mish+film+add", given))
 
 
@@ -209,7 +218,8 @@ def test_b051_channels_last_view():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_b052_slices(dtype):
     weight = w_fill(8, 64, 3, dtype=dtype)
-    for x in (x_fill(2, 64, 133, dtype=dtype)[:, :, 7:107], x_fill(2, 100, 67, dtype=dtype)[:, :, 1:65].transpose(1, 2)):
+    for x in (x_fill(2, 64, 133, dtype=dtype)[:, :, 7:107],
+              x_fill(2, 100, 67, dtype=dtype)[:, :, 1:65].transpose(1, 2)):
         given = Operands(x, weight)
         assert torch.equal(call("p=1,g=4", given), call("p=1,g=4", given._replace(x=x.contiguous())))
 
@@ -277,4 +287,5 @@ def test_float64_is_composed():
 
 def test_identity_convolution_b009():
     x = torch.tensor([[[1.0, 2, 3, 4, 5]]])
-    expect_close(call("cg=1,g=1", Operands(x, identity(1)))[0, 0], torch.tensor([-1.41421, -0.70711, 0, 0.70711, 1.41421]))
+    expect_close(
+        call("cg=1,g=1", Operands(x, identity(1)))[0, 0], torch.tensor([-1.41421, -0.70711, 0, 0.70711, 1.41421]))

@@ -15,7 +15,11 @@ PACKAGE = pathlib.Path(convnorm.__file__).parent
 def python(*arguments, path=()):
     prelude = "".join(f"import sys; sys.path.insert(0, {str(each)!r})\n" for each in path)
     *options, code = arguments
-    return subprocess.run([sys.executable, *options, "-c", prelude + code], capture_output=True, text=True, timeout=120, cwd="/")
+    return subprocess.run([sys.executable, *options, "-c", prelude + code],
+                          capture_output=True,
+                          text=True,
+                          timeout=120,
+                          cwd="/")
 
 
 def copied(folder, without=()):
@@ -31,7 +35,7 @@ def test_b110_import_order(order):
 
 def test_b110_the_library_alone(tmp_path):
     done = python("-S", "import ctypes, convnorm\nlibrary = ctypes.CDLL(convnorm.library_path)\n"
-                        "library.convnorm_status_string.restype = ctypes.c_char_p\nprint(library.convnorm_status_string(0))",
+                  "library.convnorm_status_string.restype = ctypes.c_char_p\nprint(library.convnorm_status_string(0))",
                   path=[copied(tmp_path)])
     assert "no error" in done.stdout, done.stderr
 
@@ -60,8 +64,9 @@ def test_objects_that_are_missing(tmp_path):
 
 def test_b073_gpu_tensors_without_the_cuda_object(tmp_path):
     path = [copied(tmp_path, without=["libconvnorm_torch_cuda.so"])]
-    done = python("import torch, convnorm\nfrom convnorm import _library\nprint(_library.cuda_absence)\n_library._refuse()",
-                  path=path)
+    done = python(
+        "import torch, convnorm\nfrom convnorm import _library\nprint(_library.cuda_absence)\n_library._refuse()",
+        path=path)
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("RuntimeError: convnorm: x is on a GPU, but") and (
         torch.version.cuda is None or "built without CUDA" in last)
@@ -76,6 +81,10 @@ def test_another_library_of_the_same_name_is_not_taken(tmp_path):
 
 
 def test_info():
-    done = subprocess.run([sys.executable, "-m", "convnorm", "info"], capture_output=True, text=True, timeout=120, cwd="/")
+    done = subprocess.run([sys.executable, "-m", "convnorm", "info"],
+                          capture_output=True,
+                          text=True,
+                          timeout=120,
+                          cwd="/")
     assert done.returncode == 0 and torch.__version__ in done.stdout and "targets available" in done.stdout
     assert subprocess.run([sys.executable, "-m", "convnorm"], capture_output=True, timeout=120, cwd="/").returncode != 0

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -19,40 +20,39 @@ void require(cudaError_t result) {
   if (result != cudaSuccess) throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(result));
 }
 
-cudaStream_t stream() { return static_cast<cudaStream_t>(thread_stream()); }
-
 }  // namespace
 
 void* thread_stream() {
-  thread_local const cudaStream_t own = [] {
-    cudaStream_t made = nullptr;
-    require(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
-    return made;
-  }();
+  thread_local std::map<int, cudaStream_t> streams;
+  int device = 0;
+  require(cudaGetDevice(&device));
+  cudaStream_t& own = streams[device];
+  if (own == nullptr) require(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
   return own;
 }
 
-DeviceBlock::DeviceBlock(const void* host, size_t bytes, size_t misalignment) : bytes_(bytes) {
+DeviceBlock::DeviceBlock(const void* host, size_t bytes, size_t misalignment)
+    : stream_(static_cast<cudaStream_t>(thread_stream())), bytes_(bytes) {
   void* memory = nullptr;
-  require(cudaMallocAsync(&memory, bytes + 2 * kBand, stream()));
+  require(cudaMallocAsync(&memory, bytes + 2 * kBand, stream_));
   base_ = static_cast<std::byte*>(memory);
   data_ = base_ + kAlignment + misalignment % kAlignment;
-  require(cudaMemsetAsync(base_, static_cast<int>(Guarded::kPoison), bytes + 2 * kBand, stream()));
-  if (bytes > 0) require(cudaMemcpyAsync(data_, host, bytes, cudaMemcpyHostToDevice, stream()));
-  require(cudaStreamSynchronize(stream()));
+  require(cudaMemsetAsync(base_, static_cast<int>(Guarded::kPoison), bytes + 2 * kBand, stream_));
+  if (bytes > 0) require(cudaMemcpyAsync(data_, host, bytes, cudaMemcpyHostToDevice, stream_));
+  require(cudaStreamSynchronize(stream_));
 }
 
-DeviceBlock::~DeviceBlock() { cudaFreeAsync(base_, stream()); }
+DeviceBlock::~DeviceBlock() { cudaFreeAsync(base_, stream_); }
 
 void DeviceBlock::copy_to(void* host) const {
-  require(cudaMemcpyAsync(host, data_, bytes_, cudaMemcpyDeviceToHost, stream()));
-  require(cudaStreamSynchronize(stream()));
+  require(cudaMemcpyAsync(host, data_, bytes_, cudaMemcpyDeviceToHost, stream_));
+  require(cudaStreamSynchronize(stream_));
 }
 
 bool DeviceBlock::bands_intact() const {
   std::vector<std::byte> all(bytes_ + 2 * kBand);
-  require(cudaMemcpyAsync(all.data(), base_, all.size(), cudaMemcpyDeviceToHost, stream()));
-  require(cudaStreamSynchronize(stream()));
+  require(cudaMemcpyAsync(all.data(), base_, all.size(), cudaMemcpyDeviceToHost, stream_));
+  require(cudaStreamSynchronize(stream_));
   const auto poison = [](std::byte each) { return each == Guarded::kPoison; };
   return std::all_of(all.begin(), all.begin() + (data_ - base_), poison) &&
          std::all_of(all.begin() + (data_ - base_) + static_cast<std::ptrdiff_t>(bytes_), all.end(), poison);

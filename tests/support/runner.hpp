@@ -35,6 +35,7 @@ struct Outcome {
   std::vector<double> y;         // (N, C_y, L_out)
   size_t workspace_bytes = 0;
   double z_bytes = 0;  // as explain says
+  Arithmetic arithmetic = Arithmetic::single_precision;
 };
 
 Outcome run(const Inputs& inputs, const Request& request = {});
@@ -60,6 +61,9 @@ class Prepared {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// As explain says, and the reference's.
+Arithmetic arithmetic_of(const convnorm_plan* plan);
 
 // Every instruction set of this machine, and the scalar one. On a GPU one entry, "": its architecture is the target.
 std::vector<std::string> targets();

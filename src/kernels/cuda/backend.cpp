@@ -2,6 +2,12 @@
 
 #include "descriptor/text.hpp"
 #include "kernels/cuda/any_arch/any_arch.hpp"
+#ifdef CONVNORM_DEPTHWISE
+#include "kernels/cuda/depthwise/depthwise.hpp"
+#endif
+#ifdef CONVNORM_MOMENTS
+#include "kernels/cuda/moments/moments.hpp"
+#endif
 #ifdef CONVNORM_SM90_ONCHIP
 #include "kernels/cuda/sm90_onchip/onchip.hpp"
 #endif
@@ -15,6 +21,16 @@ namespace convnorm::cuda {
 namespace {
 
 constexpr Implementation kImplementations[] = {
+#ifdef CONVNORM_DEPTHWISE
+    {"depthwise", "every output channel reads one input channel, kept in shared memory from the statistics to the store",
+     "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
+     consider_depthwise},
+#endif
+#ifdef CONVNORM_MOMENTS
+    {"moments", "statistics follow from second moments of the inputs, then one pass computes and stores",
+     "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
+     consider_moments},
+#endif
 #ifdef CONVNORM_SM90_STREAM
     {"sm90_stream", "few positions and wide channels: every SM has its part of the weight on its way at once",
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_stream},

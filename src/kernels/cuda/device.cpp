@@ -65,6 +65,10 @@ DeviceLimits ask_limits(int ordinal) {
   limits.shared_per_sm = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   limits.registers_per_sm = attribute(cudaDevAttrMaxRegistersPerMultiprocessor);
   limits.l2_bytes = attribute(cudaDevAttrL2CacheSize);
+  limits.clock_ghz = attribute(cudaDevAttrClockRate) * 1e-6;
+  // Two transfers a clock.
+  limits.bandwidth_gbps =
+      2.0 * attribute(cudaDevAttrMemoryClockRate) * 1e3 * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8 * 1e-9;
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, limits.ordinal), "asking for a device's name");
   limits.name = properties.name;
@@ -81,6 +85,20 @@ DeviceLimits limits_of(int ordinal) {
 }
 
 }  // namespace
+
+double DeviceLimits::peak_gflops(bool tensor_cores) const {
+  // Of one SM in a clock, from the vendor's tables. Consumer boards may have half of what their architecture can do.
+  struct Rate {
+    int major, minor, fma, tensor;
+  };
+  constexpr Rate kRates[] = {{7, 5, 128, 1024}, {8, 0, 128, 2048},  {8, 6, 256, 1024},  {8, 9, 256, 1024},
+                             {9, 0, 256, 4096}, {10, 0, 256, 8192}, {10, 3, 256, 8192}, {12, 0, 256, 1024}};
+  for (const Rate& rate : kRates) {
+    if (rate.major == major && rate.minor == minor)
+      return (tensor_cores ? rate.tensor : rate.fma) * clock_ghz * sm_count;
+  }
+  return 0;
+}
 
 DeviceLimits current_device() {
   int count = 0;

@@ -16,10 +16,15 @@ struct DeviceLimits {
   int shared_per_sm = 0;           // bytes
   int registers_per_sm = 0;
   int64_t l2_bytes = 0;
+  double clock_ghz = 0;       // of the SMs, at most
+  double bandwidth_gbps = 0;  // of the memory's pins; copies reach some nine tenths
   std::string name;
 
   // "sm_90".
   std::string architecture() const { return "sm_" + std::to_string(10 * major + minor); }
+
+  // FLOPs of all SMs in a second by fp32 multiply-adds, or by dense 16-bit products on tensor cores; 0: not known.
+  double peak_gflops(bool tensor_cores) const;
 };
 
 // Machine code in this build ("sm_90"), or intermediate code that the driver compiles ("compute_120").

@@ -39,4 +39,7 @@ class CudaExecutable : public Executable {
 // Stream-ordered: writes the header that packed_fault() looks for.
 void write_header(PackedHeader* header, uint64_t fingerprint, cudaStream_t stream);
 
+// Stream-ordered: a tensor of `dtype` as fp32, for paths that pack no more than that.
+void widen(const void* from, convnorm_dtype dtype, float* to, int64_t elements, cudaStream_t stream);
+
 }  // namespace convnorm::cuda

@@ -34,7 +34,7 @@ void launch_kernel(const char* name, const void* kernel, const LaunchShape& shap
     attributes[count].id = cudaLaunchAttributeCooperative;
     attributes[count++].val.cooperative = 1;
   }
-  if (shape.cluster > 1) {
+  if (shape.cluster > 0) {
     attributes[count].id = cudaLaunchAttributeClusterDimension;
     attributes[count].val.clusterDim.x = shape.cluster;
     attributes[count].val.clusterDim.y = 1;

@@ -12,10 +12,10 @@ namespace convnorm::cuda {
 void check(cudaError_t result, const char* what);
 
 struct LaunchShape {
-  dim3 grid = {1, 1, 1};      // CTAs
-  dim3 block = {1, 1, 1};     // threads
-  unsigned cluster = 1;       // neighbouring CTAs that can reach each other's shared memory
-  size_t shared_bytes = 0;    // dynamic; beyond 48 KiB the kernel is opted in
+  dim3 grid = {1, 1, 1};    // CTAs
+  dim3 block = {1, 1, 1};   // threads
+  unsigned cluster = 0;     // neighbouring CTAs that can reach each other's shared memory; 0: none can, not even itself
+  size_t shared_bytes = 0;  // dynamic; beyond 48 KiB the kernel is opted in
   bool cooperative = false;   // all CTAs run at the same time, or the launch fails
   bool programmatic = false;  // may start before its predecessor ends: the kernel itself waits (griddepcontrol.wait)
 };

@@ -27,7 +27,7 @@ struct SyncSlot {
   ptx::Word* words;
 };
 
-// Has memory ready for a stream's first call, so that it need not allocate. Call it when planning, with the device
+// Has memory ready for a stream's first call, so that it need not allocate. Call it when a plan is made, with the device
 // current. Throws Failure.
 void reserve_sync_slot(int device, int64_t words);
 

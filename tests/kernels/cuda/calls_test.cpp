@@ -8,72 +8,13 @@
 #include <cstring>
 #include <thread>
 
-#include "operator/bug_case.hpp"
-#include "support/device_block.hpp"
-#include "support/inputs.hpp"
+#include "kernels/cuda/on_device.hpp"
 
 namespace convnorm::test {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-int device_count() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-}
-
-// The first problem with all that may come with it, on the current device: each tensor in memory of its own.
-class OnDevice {
- public:
-  explicit OnDevice(const std::string& line = std::string(kS1) + ",post=silu") : in(make_inputs(line)) {
-    const convnorm_plan_options options{.device = CONVNORM_CUDA, .threads = 0, .path = nullptr, .target = nullptr};
-    EXPECT_EQ(convnorm_plan_create(&in.problem, &options, &plan), CONVNORM_OK) << convnorm_last_error();
-    x = block(in.x), w = block(in.w), bias = block(in.bias), gamma = block(in.gamma), beta = block(in.beta);
-    packed = room(convnorm_plan_packed_size(plan)), workspace = room(convnorm_plan_workspace_size(plan));
-    y = room(in.y_bytes());
-    EXPECT_EQ(pack(w->data()), CONVNORM_OK) << convnorm_last_error();
-    tensors.x = x->data(), tensors.packed_weight = packed->data(), tensors.bias = bias->data();
-    tensors.gamma = gamma->data(), tensors.beta = beta->data(), tensors.y = y->data();
-    cudaDeviceSynchronize();
-  }
-  ~OnDevice() { convnorm_plan_destroy(plan); }
-
-  convnorm_status pack(const void* weight, void* stream = nullptr) {
-    const convnorm_launch launch{.parallel_for = nullptr, .parallel_context = nullptr, .stream = stream};
-    return convnorm_pack_weight(plan, weight, packed->data(), packed->size(), &launch);
-  }
-  convnorm_status execute(void* stream = nullptr) {
-    const convnorm_launch launch{.parallel_for = nullptr, .parallel_context = nullptr, .stream = stream};
-    return convnorm_execute(plan, &tensors, workspace->data(), workspace->size(), &launch);
-  }
-  std::vector<double> result() const {
-    cudaDeviceSynchronize();
-    std::vector<float> values(in.y_bytes() / sizeof(float));
-    y->copy_to(values.data());
-    return {values.begin(), values.end()};
-  }
-  std::string fault() const { return compare(in, Expected(in), result(), Arithmetic::single_precision); }
-
-  struct Case : Inputs {
-    explicit Case(const Inputs& inputs) : Inputs(inputs) {}
-    size_t y_bytes() const { return static_cast<size_t>(sizes.y_elements) * sizeof(float); }
-  };
-
-  Case in;
-  convnorm_plan* plan = nullptr;
-  std::unique_ptr<DeviceBlock> x, w, bias, gamma, beta, packed, workspace, y;
-  convnorm_tensors tensors{};
-
- private:
-  static std::unique_ptr<DeviceBlock> block(const std::vector<float>& values) {
-    return std::make_unique<DeviceBlock>(values.data(), values.size() * sizeof(float));
-  }
-  static std::unique_ptr<DeviceBlock> room(size_t bytes) {
-    const std::vector<std::byte> poison(bytes, std::byte{0xff});
-    return std::make_unique<DeviceBlock>(poison.data(), bytes);
-  }
-};
 
 class Calls : public testing::Test {
  protected:
@@ -143,6 +84,82 @@ TEST_F(Calls, B070_CapturedAndReplayedOnOtherInputs) {
   }
   cudaGraphExecDestroy(work);
   cudaGraphDestroy(graph);
+}
+
+constexpr const char* kPolicy = "n=1,c=512,l=16,o=512,k=5,p=2,g=8,bias=1,post=mish";
+
+#if CUDART_VERSION >= 13000  // older ones name these functions otherwise
+// A dependent launch may run beside the kernel before it, which therefore must not be the one that packs its weight.
+TEST_F(Calls, PackingNeverStandsDirectlyBeforeADependentLaunch) {
+  OnDevice call(kPolicy, nullptr, true);
+  if (std::string(convnorm_plan_path(call.plan)) != "sm90_stream") GTEST_SKIP() << "no path launches so";
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_EQ(call.pack(call.w->data(), stream_), CONVNORM_OK) << convnorm_last_error();
+  const cudaStream_t stream = stream_;
+  const auto last_node = [stream] {
+    cudaStreamCaptureStatus status;
+    const cudaGraphNode_t* nodes = nullptr;
+    size_t count = 0;
+    EXPECT_EQ(cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, nullptr, &count), cudaSuccess);
+    return count == 1 ? nodes[0] : nullptr;
+  };
+  const cudaGraphNode_t packed = last_node();
+  EXPECT_EQ(call.execute(stream_), CONVNORM_OK) << convnorm_last_error();
+  EXPECT_EQ(call.execute(stream_), CONVNORM_OK) << convnorm_last_error();
+  ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+
+  size_t count = 0;
+  ASSERT_EQ(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count), cudaSuccess);
+  std::vector<cudaGraphNode_t> from(count), to(count);
+  std::vector<cudaGraphEdgeData> data(count);
+  ASSERT_EQ(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &count), cudaSuccess);
+  // The weight's kernel, the kernel that ends packing by writing the header, and two calls.
+  ASSERT_EQ(count, 3u);
+  for (size_t i = 0; i < count; ++i) {
+    const bool dependent = data[i].type == cudaGraphDependencyTypeProgrammatic;
+    EXPECT_EQ(dependent, to[i] != packed) << "edge " << i;
+  }
+  cudaGraphDestroy(graph);
+}
+#endif
+
+TEST_F(Calls, AWeightThatHasJustBeenPackedIsTheOneThatCounts) {
+  OnDevice careful(kPolicy), call(kPolicy, nullptr, true);
+  std::vector<float> other = call.in.w;
+  for (float& value : other) value = -value;
+  const DeviceBlock negated(other.data(), other.size() * sizeof(float));
+  std::vector<double> expected[2];
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(careful.pack(i == 0 ? careful.w->data() : negated.data()), CONVNORM_OK) << convnorm_last_error();
+    ASSERT_EQ(careful.execute(), CONVNORM_OK) << convnorm_last_error();
+    expected[i] = careful.result();
+  }
+  for (int round = 0; round < 2000; ++round) {
+    ASSERT_EQ(call.pack(round % 2 == 0 ? call.w->data() : negated.data(), stream_), CONVNORM_OK);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(call.execute(stream_), CONVNORM_OK);
+    if (round % 50 >= 2) continue;
+    ASSERT_EQ(call.result(), expected[round % 2]) << round;
+  }
+}
+
+// Each call reads what the one before wrote, and writes what the one before read.
+TEST_F(Calls, DependentCallsSeeEachOthersResults) {
+  OnDevice careful(kPolicy), call(kPolicy, nullptr, true);
+  for (OnDevice* each : {&careful, &call}) {
+    void* const first = each->x->data();
+    for (int round = 0; round < 200; ++round) {
+      each->tensors.x = round % 2 == 0 ? first : each->y->data();
+      each->tensors.y = round % 2 == 0 ? each->y->data() : first;
+      ASSERT_EQ(each->execute(stream_), CONVNORM_OK) << convnorm_last_error();
+    }
+    cudaStreamSynchronize(stream_);
+  }
+  std::vector<float> x(call.in.x.size()), wanted(x.size());
+  call.x->copy_to(x.data());
+  careful.x->copy_to(wanted.data());
+  EXPECT_EQ(x, wanted);
+  EXPECT_EQ(call.result(), careful.result());
 }
 
 TEST_F(Calls, B072_HostMemoryIsRefusedByName) {

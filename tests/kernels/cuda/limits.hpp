@@ -14,6 +14,8 @@ inline DeviceLimits h200() {
           .shared_per_sm = 228 << 10,
           .registers_per_sm = 65536,
           .l2_bytes = 60 << 20,
+          .clock_ghz = 1.98,
+          .bandwidth_gbps = 4917,
           .name = "NVIDIA H200"};
 }
 
@@ -26,6 +28,8 @@ inline DeviceLimits rtx_3090() {
           .shared_per_sm = 100 << 10,
           .registers_per_sm = 65536,
           .l2_bytes = 6 << 20,
+          .clock_ghz = 1.695,
+          .bandwidth_gbps = 936,
           .name = "NVIDIA GeForce RTX 3090"};
 }
 

@@ -96,7 +96,8 @@ TEST(Sm90Stream, HoldsWhatTheKernelAssumes) {
 TEST(Sm90Stream, RefusesWithAReason) {
   EXPECT_THAT(refusal("n=16,c=512,l=4,o=512,k=5,p=2,g=8"), HasSubstr("n=16"));
   EXPECT_THAT(refusal("n=4,c=512,l=64,o=512,k=5,p=2,g=8"), HasSubstr("128 columns"));
-  EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,precision=highest"), HasSubstr("precision=highest"));
+  EXPECT_THAT(refusal("n=1,c=512,l=64,o=512,k=5,p=2,g=8,precision=highest"), HasSubstr("six products exceed 32"));
+  EXPECT_THAT(refusal("n=1,c=3,l=16,o=64,k=5,p=2,g=8"), HasSubstr("15 weights an output"));
   EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,lengths=1"), HasSubstr("lengths=1"));
   EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,post=glu"), HasSubstr("glu"));
   EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,layout=nlc"), HasSubstr("nlc"));
@@ -104,6 +105,14 @@ TEST(Sm90Stream, RefusesWithAReason) {
   EXPECT_THAT(refusal("n=1,c=512,l=4,o=136,k=5,p=2,g=8"), HasSubstr("17 channels"));
   const Problem problem = parse_problem("n=1,c=512,l=16,o=512,k=5,p=2,g=8");
   EXPECT_THAT(std::get<std::string>(choose_config(problem, Sizes(problem), rtx_3090())), HasSubstr("sm_86"));
+}
+
+// Where few products make a sum, halves of fp32 would show in what the norm makes of it.
+TEST(Sm90Stream, TakesAsManyProductsAsThePrecisionNeeds) {
+  EXPECT_EQ(config("n=1,c=512,l=16,o=512,k=5,p=2,g=8").products(), 3);
+  EXPECT_EQ(config("n=1,c=512,l=16,o=512,k=5,p=2,g=8,precision=highest").products(), 6);
+  EXPECT_EQ(config("n=1,c=12,l=16,o=512,k=5,p=2,g=8").products(), 6);
+  EXPECT_EQ(config("n=1,c=12,l=16,o=512,k=5,p=2,g=8,dtype=f16").products(), 1);
 }
 
 TEST(Sm90Stream, PacksSixteenChannelsATileAndABlock) {

@@ -38,4 +38,19 @@ __device__ __forceinline__ Moments await(const ptx::Word* word, uint64_t tag, fl
           __uint_as_float(static_cast<uint32_t>(found.payload >> 32))};
 }
 
+// A double of the round `tag`, where fp32 moments would lose too much.
+__device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, double value) {
+  ptx::store_relaxed(word, {tag, static_cast<uint64_t>(__double_as_longlong(value))});
+}
+
+__device__ __forceinline__ double await_double(const ptx::Word* word, uint64_t tag) {
+  ptx::Word found = ptx::load_relaxed(word);
+  Patience patience;
+  while (found.tag != tag) {
+    patience.lose("a number of another CTA");
+    found = ptx::load_relaxed(word);
+  }
+  return __longlong_as_double(static_cast<long long>(found.payload));
+}
+
 }  // namespace convnorm::cuda

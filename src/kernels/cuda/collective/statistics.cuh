@@ -130,7 +130,7 @@ __device__ __forceinline__ void row_statistics(float (&d)[4 * kTiles8], const Fr
 __device__ __forceinline__ Moments merge_rows(const float2* table, int samples_log2, int sample, int first, int end,
                                               float count, int lanes_log2, int lane) {
   const auto rows = static_cast<float>(end - first);
-  const float base = table[(first << samples_log2) + sample].x;
+  const float base = first < end ? table[(first << samples_log2) + sample].x : 0.0f;
   float sum = 0;
 #pragma unroll 1
   for (int row = first + lane; row < end; row += 1 << lanes_log2) sum += table[(row << samples_log2) + sample].x - base;

@@ -136,7 +136,7 @@ struct SharedPlan {
   int weights_empty;  // [weight_slots] the warpgroup that owns the stage: its products are done
   int x_full;         // [x_slots] every warp that writes x: the chunk is there
   int x_empty;        // [x_slots] all warpgroups: their products with the chunk are done
-  int turn;           // [4], staggered only; the warpgroup before: it has all the stages that it needs
+  int turn;           // [4], staggered only; the warps of the warpgroup before: it has all the stages that it needs
   int launch_known;   // one lane: `first_tag` is there
   int first_tag;      // 64 bits
 

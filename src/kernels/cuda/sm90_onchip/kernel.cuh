@@ -23,7 +23,7 @@ __device__ __forceinline__ void init_barriers(const Parameters& p, uint32_t shar
   init(p.plan.weights_empty, c.weight_slots, 1);
   init(p.plan.x_full, c.x_slots, p.x_arrivals);
   init(p.plan.x_empty, c.x_slots, c.warpgroups);
-  init(p.plan.turn, 4, 1);
+  init(p.plan.turn, 4, 4);
   init(p.plan.launch_known, 1, 1);
   ptx::fence_mbarrier_init();
   __syncwarp();
@@ -135,7 +135,9 @@ __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, i
     do {
       wait(shared + plan.weights_full + 8 * rings.weight_slot, rings.weight_parity, "weights");
       const int first_tap = tap, end = min(tap + c.stage_taps, taps);
-      if (c.staggered && chunk == c.chunks - 1 && end == taps && elected) {
+      // Every warp passes the turn on: if one did for all, the turn could come round again, its barrier two phases on,
+      // before a slow warp has seen its own.
+      if (c.staggered && chunk == c.chunks - 1 && end == taps && threadIdx.x % 32 == 0) {
         ptx::mbarrier_arrive(shared + plan.turn + 8 * (warpgroup + 1 == c.warpgroups ? 0 : warpgroup + 1));
       }
       uint32_t a = ptx::descriptor_low(shared + plan.weights + rings.weight_slot * plan.stage_bytes, kStepBytes / 2);

@@ -11,9 +11,13 @@ namespace {
 
 using namespace sm90_onchip;
 
+constexpr double kLaunchUs = 1.0, kClockGhz = 1.7;  // under load
+
 class Sm90Onchip final : public CudaExecutable {
  public:
-  Sm90Onchip(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config) {
+  Sm90Onchip(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config) {}
+
+  void prepare() const override {
     if (config_.exchanges()) reserve_sync_slot(device_.ordinal, config_.exchange_words());
   }
 
@@ -30,6 +34,7 @@ class Sm90Onchip final : public CudaExecutable {
         {"tile", fmt::format("{} channels x {} columns ({} samples x {} positions)", kBlockRows * c.warpgroups,
                              c.tile_columns, c.samples, c.tile_positions)},
         {"products", std::to_string(c.parts * (c.parts + 1) / 2)},
+        {"epilogue", c.by_warps ? "by warps" : "by warpgroups"},
         {"order", c.staggered ? "warpgroups one after the other" : "warpgroups side by side"},
         {"x", fmt::format("{} of {} chunks of {} channels, {} rows, {} bytes each", c.x_slots, c.chunks,
                           16 * c.chunk_k16, c.rows(), plan.x_slot_bytes)},
@@ -42,8 +47,14 @@ class Sm90Onchip final : public CudaExecutable {
 
   Accounting accounting() const override {
     const double least = compulsory_bytes(problem_, sizes_);
-    return {.flops = sizes_.flops, .min_bytes = least, .moved_bytes = least};
+    return {.flops = sizes_.flops,
+            .min_bytes = least,
+            .moved_bytes = least,
+            .tensor_cores = true,
+            .split_parts = problem_.dtype == CONVNORM_F32 ? config_.parts : 0};
   }
+
+  double expected_us() const override { return kLaunchUs + estimated_cycles(problem_, config_) * 1e-3 / kClockGhz; }
 
  protected:
   size_t packed_weight_bytes() const override { return static_cast<size_t>(packed_elements(problem_, config_)) * 2; }

@@ -14,9 +14,12 @@ namespace convnorm::cuda::sm90_stream {
 inline constexpr int kTileRows = 16;     // output channels of a tile: the rows of mma.sync
 inline constexpr int kBlockInputs = 16;  // input channels of a block: the depth of mma.sync
 inline constexpr int kMostSamples = 8;
-inline constexpr int kMostTiles8 = 16;  // column tiles of 8
-inline constexpr int kPerLane = 4;      // positions that a lane finishes
-inline constexpr int kMostCluster = 8;  // larger ones do not fill the chip
+inline constexpr int kMostTiles8 = 16;            // column tiles of 8
+inline constexpr int kMostTiles8OfSix = 4;        // with six products
+inline constexpr int kFewestInputs = 16;          // C_in * K
+inline constexpr int kFewestInputsOfHalves = 64;  // below, halves of fp32 would show: six products
+inline constexpr int kPerLane = 4;                // positions that a lane finishes
+inline constexpr int kMostCluster = 8;            // larger ones do not fill the chip
 
 // How the CTAs of a group tell each other their statistics.
 enum class Exchange : int {
@@ -26,7 +29,7 @@ enum class Exchange : int {
 };
 
 struct Config {
-  int parts;           // 16-bit parts of a weight: 2 for fp32
+  int parts;           // 16-bit parts of a value of x: 1, or for fp32 2 (three products) or 3 (six)
   int taps;            // 3 or 5: x is loaded once and shifted in registers. 0: loaded once per tap
   int tiles8;          // column tiles of 8: 1, 2, 4, 8 or 16
   int positions_log2;  // of one sample, padded; at least kPerLane
@@ -47,6 +50,9 @@ struct Config {
   int group_units;    // units of one group and sample
   int merging_lanes;  // that merge the statistics of these units: a power of two, at most 32
 
+  CONVNORM_HOST_DEVICE int products() const { return parts * (parts + 1) / 2; }
+  // 16-byte vectors of a lane's weights for one block and tap. Three parts are formed from fp32 when they are used.
+  CONVNORM_HOST_DEVICE int vectors_of_tap() const { return parts == 1 ? 1 : 2; }
   CONVNORM_HOST_DEVICE int k_slices() const { return 1 << k_slices_log2; }
   CONVNORM_HOST_DEVICE int slices() const { return 1 << slices_log2; }
   CONVNORM_HOST_DEVICE int own_slices() const { return 1 << (slices_log2 - k_slices_log2); }  // of a CTA
@@ -58,12 +64,14 @@ struct Config {
   CONVNORM_HOST_DEVICE int cluster_units() const { return cluster_tiles << slices_log2; }  // of one sample
 };
 
-inline constexpr int kWarps = 8;                  // of a CTA
-inline constexpr int kMostRingBytes = 213 << 10;  // of all warps: weights and inputs in flight
+inline constexpr int kPrefetchedBytes = 20 << 10;  // of a warp's weights, into L2
+inline constexpr int kWarps = 8;                   // of a CTA
+inline constexpr int kMostRingBytes = 213 << 10;   // of all warps: weights and inputs in flight
 
-// The one plan of shared memory; byte offsets. First, at 0, the barriers: sums received, then the moments of each
-// sample received. All that is needed early has a fixed place.
-inline constexpr int kTagOffset = (1 + kMostSamples) * 8;  // uint64_t: of Exchange::kWords
+// The one plan of shared memory; byte offsets. First the barriers: sums received, and moments of all samples received.
+// All that is needed early has a fixed place.
+inline constexpr int kSumsBarrier = 0, kMomentsBarrier = 8;
+inline constexpr int kTagOffset = 16;  // uint64_t: of Exchange::kWords
 struct SharedPlan {
   int moments;   // float2 [samples][cluster units]
   int received;  // float [samples][own slices][k slices][32 lanes][kPerLane]: of the CTAs of the tile
@@ -76,7 +84,7 @@ inline SharedPlan shared_plan(const Config& c, int samples) {
   s.moments = kTagOffset + 8;
   s.received = (s.moments + samples * c.cluster_units() * 8 + 15) / 16 * 16;
   s.sums_expected = c.k_slices_log2 == 0 ? 0 : (samples << c.slices_log2) * 32 * kPerLane * 4;
-  s.moments_expected = c.exchange == Exchange::kCluster ? c.cluster_units() * 8 : 0;
+  s.moments_expected = c.exchange == Exchange::kCluster ? samples * c.cluster_units() * 8 : 0;
   s.ring = s.received + s.sums_expected;
   return s;
 }

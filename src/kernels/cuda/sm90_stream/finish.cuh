@@ -13,14 +13,18 @@
 
 namespace convnorm::cuda::sm90_stream {
 
-// An element of a parameter on its way; its type is known at run time.
+// An element of a parameter on its way. Its type is known at run time, and a second load into one register would wait
+// for the first: so both halves of a wide one are loaded, each into a register of its own.
 struct Requested {
-  uint32_t bits = 0;
+  uint32_t low = 0, high = 0;
 
+  // Volatile, so that nobody waits for the halves before they are used.
   __device__ __forceinline__ float value(int dtype) const {
-    if (dtype == CONVNORM_F32) return __uint_as_float(bits);
-    return dtype == CONVNORM_BF16 ? __uint_as_float(bits << 16)
-                                  : __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+    uint32_t bits;
+    asm volatile("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(bits) : "r"(low), "r"(high));
+    const uint32_t half = __float_as_uint(__half2float(__ushort_as_half(static_cast<unsigned short>(bits))));
+    const uint32_t narrow = dtype == CONVNORM_BF16 ? bits << 16 : half;
+    return __uint_as_float(dtype == CONVNORM_F32 ? bits : narrow);
   }
 };
 
@@ -45,16 +49,13 @@ class Finish {
 
   __device__ __forceinline__ bool has_unit() const { return has_unit_; }
 
-  // While the weights are on their way: what a channel needs. Touches the lines of what is needed later.
-  __device__ __forceinline__ void request_channel() {
+  // While the weights are on their way. Touches the lines of what is needed later.
+  __device__ __forceinline__ void request_parameters() {
     request(bias_, t_.bias, channel_);
     request(gamma_, t_.gamma, channel_);
     request(beta_, t_.beta, channel_);
     asm volatile("" ::"l"(t_.y), "l"(t_.shift), "r"(t_.post[0].op), "f"(t_.post[3].param));
-  }
-
-  // After the last product, while sums and statistics are merged: what post ops need.
-  __device__ __forceinline__ void request_post() {
+    if (t_.pre_slope != nullptr) request(pre_slope_, t_.pre_slope, t_.pre_slope_per_channel ? channel_ : 0);
     if (t_.slope != nullptr) request(slope_, t_.slope, t_.slope_per_channel ? channel_ : 0);
     if (t_.scale != nullptr) {
       request(scale_, t_.scale, n_ * t_.o + channel_);
@@ -64,8 +65,12 @@ class Finish {
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i) {
         const Element* from = static_cast<const Element*>(t_.residual) + y_offset() + i;
-        residual_[i].bits = ptx::load_element(reinterpret_cast<const char*>(from), sizeof(Element) == 4,
-                                              inside_ && position_ + i < t_.l_out);
+        const bool wanted = inside_ && position_ + i < t_.l_out;
+        if constexpr (sizeof(Element) == 4) {
+          ptx::load_32(from, wanted, residual_[i]);
+        } else {
+          residual_[i] = ptx::load_16(from, wanted);
+        }
       }
     }
   }
@@ -73,6 +78,7 @@ class Finish {
   // Partial sums of all units of the tile, of which warps take turns, to the CTAs that finish them.
   __device__ __forceinline__ void send_sums() const {
     const uint32_t base = ptx::cluster_rank() & -(1 << p_.front.k_slices_log2);
+#pragma unroll 1
     for (int i = warp_; i < p_.front.n << t_.slices_log2; i += kWarps) {
       const int n = i >> t_.slices_log2, slice = i & ((1 << t_.slices_log2) - 1);
       const uint32_t owner = base + (slice >> t_.own_slices_log2);
@@ -92,13 +98,20 @@ class Finish {
       wait_cluster(ptx::shared_address(shared_), "the sums of other CTAs");
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i) v[i] = 0;
-      for (int k = 0; k < 1 << p_.front.k_slices_log2; ++k) add(v, received_at(warp_, k));
+      const float* from = received_at(warp_, 0);
+#pragma unroll 1
+      for (int k = 0; k < 1 << p_.front.k_slices_log2; ++k) add(v, from + k * (32 * kPerLane));
     }
     const float bias = bias_.value(t_.param_dtype) + fault;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) v[i] += bias;
     if (t_.has_pre) {
-      apply_pre(p_.arguments, v, [&](int i) { return Position{n_, channel_, position_ + i, inside_}; });
+      // relu is prelu with a slope of 0, except that it keeps no minus.
+      const float slope = pre_slope_.value(t_.param_dtype);
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        if (v[i] < 0) v[i] = t_.pre_slope == nullptr ? 0.0f : v[i] * slope;
+      }
     }
     if (t_.has_norm) normalise(v);
     post(v);
@@ -108,11 +121,15 @@ class Finish {
  private:
   __device__ __forceinline__ void request(Requested& to, const void* tensor, int index) const {
     const bool wide = t_.param_dtype == CONVNORM_F32;
-    to.bits = ptx::load_element(static_cast<const char*>(tensor) + (int64_t{index} << (wide ? 2 : 1)), wide,
-                                inside_ && tensor != nullptr);
+    const char* from = static_cast<const char*>(tensor) + (int64_t{index} << (wide ? 2 : 1));
+    to.low = ptx::load_16(from, inside_ && tensor != nullptr);
+    to.high = ptx::load_16(from + 2, inside_ && tensor != nullptr && wide);
   }
 
-  __device__ __forceinline__ int64_t y_offset() const { return (int64_t{n_} * t_.o + channel_) * t_.l_out + position_; }
+  // The planner sees to it that 32 bits are enough.
+  __device__ __forceinline__ uint32_t y_offset() const {
+    return static_cast<uint32_t>((n_ * t_.o + channel_) * t_.l_out + position_);
+  }
 
   static __device__ __forceinline__ void wait_cluster(uint32_t barrier, const char* what) {
     Patience patience;
@@ -153,6 +170,7 @@ class Finish {
     const int row_log2 = 1 + t_.slices_log2;
     const int first = (lane_ >> row_log2) / t_.group_rows * t_.group_rows;
     float sum = 0;
+#pragma unroll 1
     for (int r = first; r < first + t_.group_rows; ++r) sum += __shfl_sync(~0u, value, r << row_log2 & 31);
     return sum;
   }
@@ -162,7 +180,19 @@ class Finish {
     return static_cast<float>(min(max(t_.tile_channels - slice * t_.unit_rows, 0), t_.group_rows) * t_.l_out);
   }
 
-  __device__ __forceinline__ void normalise(Values& v) const {
+  // Of this unit's share of the lane's group, the same bits in each lane of the group that holds outputs.
+  __device__ __forceinline__ Moments own_moments(const Values& v) const {
+    if (t_.merged_by != 0) {
+      // Lanes hold kPerLane values of one group, or none.
+      Moments m = {kPerLane, 0.25f * ((v[0] + v[1]) + (v[2] + v[3])), 0};
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) m.m2 = fmaf(v[i] - m.mean, v[i] - m.mean, m.m2);
+#pragma unroll
+      for (int mask = 1; mask < 32; mask <<= 1) {
+        if (t_.merged_by & mask) m = merge_equal(m, mask);
+      }
+      return m;
+    }
     bool valid[kPerLane];
     float sum = 0;
 #pragma unroll
@@ -171,20 +201,24 @@ class Finish {
       if (valid[i]) sum += v[i];
     }
     Moments m = {count_of(slice_), 0, 0};
-    sum = sum_group(sum);
-    m.mean = m.count > 0 ? divide(sum, m.count) : 0.0f;
+    m.mean = divide(sum_group(sum), m.count);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const float distance = v[i] - m.mean;
       if (valid[i]) m.m2 = fmaf(distance, distance, m.m2);
     }
     m.m2 = sum_group(m.m2);
+    return m;
+  }
+
+  __device__ __forceinline__ void normalise(Values& v) const {
+    Moments m = own_moments(v);
     if (t_.exchange == static_cast<int>(Exchange::kCluster)) {
       m = exchange_in_cluster(m);
     } else if (t_.exchange == static_cast<int>(Exchange::kWords)) {
       m = exchange_by_words(m);
     }
-    const float rstd = inverse_sqrt(divide(m.m2, m.count) + t_.eps);
+    const float rstd = inverse_sqrt(fmaf(m.m2, t_.inverse_count, t_.eps));
     const float by = t_.gamma == nullptr ? rstd : rstd * gamma_.value(t_.param_dtype);
     const float plus = beta_.value(t_.param_dtype);
 #pragma unroll
@@ -195,17 +229,17 @@ class Finish {
   __device__ __forceinline__ Moments exchange_in_cluster(const Moments& own) const {
     const int unit = (ptx::cluster_rank() >> p_.front.k_slices_log2 << t_.slices_log2) + slice_;
     float2* sample = reinterpret_cast<float2*>(shared_ + t_.moments) + n_ * t_.cluster_units;
-    const uint32_t barrier = ptx::shared_address(shared_) + 8 * (1 + n_);
-    const float two[2] = {own.mean, own.m2};
+    const uint32_t barrier = ptx::shared_address(shared_) + kMomentsBarrier;
+    const float two[2] = {__shfl_sync(~0u, own.mean, 0), __shfl_sync(~0u, own.m2, 0)};
     if (lane_ < t_.cluster) {
       ptx::store_async(ptx::map_to_rank(ptx::shared_address(sample + unit), lane_), two,
                        ptx::map_to_rank(barrier, lane_));
     }
     wait_cluster(barrier, "the statistics of another CTA");
     const int first = t_.group_units == t_.cluster_units ? 0 : unit & -t_.group_units;
-    return gather([&](int i) {
+    return gather([&](int i, float count) {
       const float2 m = sample[first + i];
-      return Moments{count_of((first + i) & ((1 << t_.slices_log2) - 1)), m.x, m.y};
+      return Moments{count, m.x, m.y};
     });
   }
 
@@ -215,43 +249,47 @@ class Finish {
     const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + kTagOffset);
     const int unit = ((static_cast<int>(blockIdx.x) >> p_.front.k_slices_log2) << t_.slices_log2) + slice_;
     if (lane_ == 0) publish(words + unit, tag, own);
-    return gather([&](int i) { return await(words + i, tag, count_of(i & ((1 << t_.slices_log2) - 1))); });
+    return gather([&](int i, float count) { return await(words + i, tag, count); });
   }
 
-  // Merges read(0), ..., read(group_units - 1), each lane its share, in an order that depends on their number alone.
+  // Merges the moments of all units of the group, which read(0, count), ..., read(group_units - 1, count) give, each
+  // lane its share, in an order that depends on their number alone: the same bits everywhere.
   template <class Read>
   __device__ __forceinline__ Moments gather(const Read& read) const {
     const int lane = lane_ & (t_.merging_lanes - 1);
+    if (t_.even) {
+      Moments all = read(lane, count_of(0));
+#pragma unroll 1
+      for (int mask = 1; mask < t_.merging_lanes; mask <<= 1) all = merge_equal(all, mask);
+      return all;
+    }
+    const auto of_unit = [&](int i) { return read(i, count_of(i & ((1 << t_.slices_log2) - 1))); };
     Moments all = {0, 0, 0};
-    if (lane < t_.group_units) all = read(lane);
-    if (t_.even) return merge_all<true>(all, lane);
-    for (int i = lane + t_.merging_lanes; i < t_.group_units; i += t_.merging_lanes) all = merge(all, read(i));
-    return merge_all<false>(all, lane);
-  }
-
-  // Chan's formula where both counts are the same.
-  static __device__ __forceinline__ Moments merge_equal(const Moments& a, const Moments& b) {
-    const float distance = b.mean - a.mean;
-    return {2 * a.count, fmaf(distance, 0.5f, a.mean), a.m2 + b.m2 + distance * distance * (0.5f * a.count)};
-  }
-
-  template <bool kEqual>
-  __device__ __forceinline__ Moments merge_all(Moments all, int lane) const {
-#pragma unroll
-    for (int mask = 1; mask < 32; mask <<= 1) {
-      const Moments other = {kEqual ? all.count : __shfl_xor_sync(~0u, all.count, mask),
-                             __shfl_xor_sync(~0u, all.mean, mask), __shfl_xor_sync(~0u, all.m2, mask)};
-      if (mask >= t_.merging_lanes) break;
+    if (lane < t_.group_units) all = of_unit(lane);
+#pragma unroll 1
+    for (int i = lane + t_.merging_lanes; i < t_.group_units; i += t_.merging_lanes) all = merge(all, of_unit(i));
+#pragma unroll 1
+    for (int mask = 1; mask < t_.merging_lanes; mask <<= 1) {
+      const Moments other = {__shfl_xor_sync(~0u, all.count, mask), __shfl_xor_sync(~0u, all.mean, mask),
+                             __shfl_xor_sync(~0u, all.m2, mask)};
       // Both lanes merge in the same order, so that all end with the same bits.
       const bool upper = lane & mask;
       const Moments low = {upper ? other.count : all.count, upper ? other.mean : all.mean, upper ? other.m2 : all.m2};
       const Moments high = {upper ? all.count : other.count, upper ? all.mean : other.mean, upper ? all.m2 : other.m2};
-      all = kEqual ? merge_equal(low, high) : merge(low, high);
+      all = merge(low, high);
     }
     return all;
   }
 
+  // With the moments of the lane `mask` away, which has the same count: Chan's formula, which then is symmetric.
+  static __device__ __forceinline__ Moments merge_equal(const Moments& own, int mask) {
+    const float mean = __shfl_xor_sync(~0u, own.mean, mask), m2 = __shfl_xor_sync(~0u, own.m2, mask);
+    const float distance = mean - own.mean;
+    return {2 * own.count, 0.5f * own.mean + 0.5f * mean, own.m2 + m2 + distance * distance * (0.5f * own.count)};
+  }
+
   __device__ __forceinline__ void post(Values& v) const {
+#pragma unroll 1
     for (int s = 0; s < t_.post_count; ++s) {
       const TailOp stage = t_.post[s];
       if (stage.op == CONVNORM_FILM) {
@@ -268,9 +306,10 @@ class Finish {
     }
   }
 
-  static __device__ __forceinline__ float element_value(const Requested& r) {
-    constexpr bool kHalf = std::is_same_v<Element, __half>;
-    return r.value(sizeof(Element) == 4 ? CONVNORM_F32 : kHalf ? CONVNORM_F16 : CONVNORM_BF16);
+  static __device__ __forceinline__ float element_value(uint32_t bits) {
+    if constexpr (sizeof(Element) == 4) return __uint_as_float(bits);
+    if constexpr (std::is_same_v<Element, __half>) return __half2float(__ushort_as_half(static_cast<uint16_t>(bits)));
+    return __uint_as_float(bits << 16);
   }
 
   __device__ __forceinline__ void store(const Values& v) const {
@@ -305,7 +344,8 @@ class Finish {
   bool has_unit_;
   bool inside_;  // in a row that holds a channel, of a sample that exists
   Requested bias_, gamma_, beta_;
-  Requested slope_, scale_, shift_, residual_[kPerLane];
+  Requested pre_slope_, slope_, scale_, shift_;
+  uint32_t residual_[kPerLane];  // bits of elements
 };
 
 }  // namespace convnorm::cuda::sm90_stream

@@ -15,6 +15,19 @@
 
 namespace convnorm::cuda::sm90_stream {
 
+// Two values as bf16 parts, the largest first: each is what the ones before it left, rounded. A part holds both values.
+template <int kParts>
+__device__ __forceinline__ void split_pair(float low, float high, uint32_t (&parts)[kParts]) {
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    const uint32_t bits = reinterpret_cast<const uint32_t&>(both);
+    parts[part] = bits;
+    low -= __uint_as_float(bits << 16);
+    high -= __uint_as_float(bits & 0xffff0000u);
+  }
+}
+
 // Of one block, as B operands: b[part][column tile][k half].
 template <class T>
 struct Operands {
@@ -38,14 +51,38 @@ class Inputs {
     const int place = (lane >> 2) * kTiles8;
     const int n = place >> f.positions_log2;
     position_ = place & ((1 << f.positions_log2) - 1);
-    x_ = static_cast<const Element*>(f.x) + (static_cast<int64_t>(n) * f.c + first_channel_) * f.l;
-    if constexpr (T::kShifts) x_ += sizeof(Element) == 2 && kTiles8 == 1 ? position_ & ~1 : position_;
+    x_ = static_cast<const Element*>(f.x) +
+         static_cast<uint32_t>((n * f.c + first_channel_) * f.l + (T::kShifts ? position_ : 0));
     inside_ = n < f.n && position_ < (T::kShifts ? f.l : p.tail.l_out);
-    lanes_of_sample_ = (1 << f.positions_log2) / kTiles8;
-    own_ = (lane >> 2) & (lanes_of_sample_ - 1);
   }
 
-  // With shifts: the lane's share of a stage on its way into its part of a slot, zeros past the last channel.
+  // With sums that are shifted: the lane's share of the next stage, zeros past the last channel and where it is not
+  // wanted.
+  __device__ __forceinline__ void load_next(Raw& raw, bool wanted) {
+    const Front& f = p_.front;
+    const char* row = reinterpret_cast<const char*>(x_);
+    const int step = 4 * f.l * static_cast<int>(sizeof(Element));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool here = wanted && inside_ && first_channel_ + 4 * i < f.c;
+      uint32_t* to = raw.words + i * T::kXWords;
+      if constexpr (sizeof(Element) == 2 && kTiles8 == 1) {
+        to[0] = ptx::load_16(row, here);
+      } else if constexpr (T::kXWords == 1) {
+        ptx::load_32(row, here, to[0]);
+      } else if constexpr (T::kXWords == 2) {
+        ptx::load_64(row, here, to[0], to[1]);
+      } else {
+        ptx::load_128(row, here, to[0], to[1], to[2], to[3]);
+      }
+      row += step;
+    }
+    x_ = reinterpret_cast<const Element*>(row);
+    first_channel_ += kBlockInputs;
+  }
+
+  // With inputs that are shifted: the lane's share of a stage on its way into its part of a slot, zeros past the last
+  // channel.
   __device__ __forceinline__ void copy(uint32_t slot, int stage) const {
     const Front& f = p_.front;
     const int channel = first_channel_ + stage * kBlockInputs;
@@ -78,8 +115,6 @@ class Inputs {
         to[0] = v.x, to[1] = v.y;
       } else {
         to[0] = *reinterpret_cast<const uint32_t*>(from);
-        // Columns 2g and 2g + 1 have copied the same two positions.
-        if constexpr (sizeof(Element) == 2 && kTiles8 == 1) to[0] = lane_ & 4 ? to[0] >> 16 : to[0] & 0xffff;
       }
     }
     return raw;
@@ -110,19 +145,18 @@ class Inputs {
     return raw;
   }
 
-  // fp32 is split into bf16 halves: the rounded value and, rounded again, what was lost.
   __device__ __forceinline__ Operands<T> operands(const Raw& raw) const {
     Operands<T> out;
 #pragma unroll
     for (int j = 0; j < kTiles8; ++j) {
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
-        if constexpr (T::kParts == 2) {
-          const float low = __uint_as_float(raw.words[2 * u * kTiles8 + j]);
-          const float high = __uint_as_float(raw.words[(2 * u + 1) * kTiles8 + j]);
-          const uint32_t rounded = pair(low, high);
-          out.b[0][j][u] = rounded;
-          out.b[1][j][u] = pair(low - __uint_as_float(rounded << 16), high - __uint_as_float(rounded & 0xffff0000u));
+        if constexpr (T::kParts > 1) {
+          uint32_t parts[T::kParts];
+          split_pair(__uint_as_float(raw.words[2 * u * kTiles8 + j]),
+                     __uint_as_float(raw.words[(2 * u + 1) * kTiles8 + j]), parts);
+#pragma unroll
+          for (int part = 0; part < T::kParts; ++part) out.b[part][j][u] = parts[part];
         } else if constexpr (kTiles8 > 1) {
           const uint32_t low = raw.words[2 * u * T::kXWords + j / 2];
           const uint32_t high = raw.words[(2 * u + 1) * T::kXWords + j / 2];
@@ -140,24 +174,19 @@ class Inputs {
     const int from = (j + shift + 8 * kTiles8) % kTiles8;
     const int lanes = (j + shift + 8 * kTiles8) / kTiles8 - 8;
     if (lanes == 0) return b[from][u];
+    const int lanes_of_sample = (1 << p_.front.positions_log2) / kTiles8;  // columns g that belong to one sample
+    const int own = (lane_ >> 2) & (lanes_of_sample - 1);
     const uint32_t moved = __shfl_sync(~0u, b[from][u], lane_ + 4 * lanes);
-    return static_cast<unsigned>(own_ + lanes) < static_cast<unsigned>(lanes_of_sample_) ? moved : 0;
+    return static_cast<unsigned>(own + lanes) < static_cast<unsigned>(lanes_of_sample) ? moved : 0;
   }
 
  private:
-  static __device__ __forceinline__ uint32_t pair(float low, float high) {
-    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-    return reinterpret_cast<const uint32_t&>(both);
-  }
-
   const Parameters& p_;
   const int lane_;
-  const int first_channel_;  // of this lane, in stage 0
-  const Element* x_;         // first channel of this lane, and with shifts its first position
-  int position_;             // of column tile 0
-  bool inside_;              // neither sample nor position is one that pads to a power of two
-  int lanes_of_sample_;      // columns g that belong to one sample
-  int own_;                  // among them
+  int first_channel_;  // of this lane, in the next stage or in stage 0
+  const Element* x_;   // that channel, and with shifts its first position
+  int position_;       // of column tile 0
+  bool inside_;        // neither sample nor position is one that pads to a power of two
 };
 
 }  // namespace convnorm::cuda::sm90_stream

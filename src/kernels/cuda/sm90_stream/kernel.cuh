@@ -9,78 +9,106 @@
 
 namespace convnorm::cuda::sm90_stream {
 
-// By one warp, before the cluster's first arrival.
-__device__ __forceinline__ void init_barriers(uint32_t barriers, int lane) {
-  if (lane > kMostSamples) return;
-  ptx::mbarrier_init(barriers + 8 * lane, 1);
+// By one thread, before the cluster's first arrival.
+__device__ __forceinline__ void init_barriers(const Tail& t, uint32_t barriers) {
+  ptx::mbarrier_init(barriers + kSumsBarrier, 1);
+  ptx::mbarrier_init(barriers + kMomentsBarrier, 1);
   ptx::fence_mbarrier_init();
+  ptx::mbarrier_arrive_expect_tx(barriers + kSumsBarrier, t.sums_expected);
+  ptx::mbarrier_arrive_expect_tx(barriers + kMomentsBarrier, t.moments_expected);
 }
 
-// By the same warp, at any time: a barrier waits for this, too. Those of which no bytes are expected are used by
-// nobody.
-__device__ __forceinline__ void expect_bytes(const Tail& t, uint32_t barriers, int lane) {
-  if (lane > kMostSamples) return;
-  ptx::mbarrier_arrive_expect_tx(barriers + 8 * lane, lane == 0 ? t.sums_expected : t.moments_expected);
+// Part `part` of a tap's weights, as the A operand.
+template <class T>
+__device__ __forceinline__ uint4 weight_part(const uint4 (&weights)[T::kWeightVectors], int tap, int part) {
+  if constexpr (!T::kWholeWeights) {
+    return weights[tap * T::kVectorsOfTap + part];
+  } else {
+    const auto pair = [&](uint32_t low, uint32_t high) {
+      uint32_t parts[T::kParts];
+      split_pair(__uint_as_float(low), __uint_as_float(high), parts);
+      return parts[part];
+    };
+    const uint4 first = weights[2 * tap], second = weights[2 * tap + 1];
+    return {pair(first.x, first.y), pair(first.z, first.w), pair(second.x, second.y), pair(second.z, second.w)};
+  }
 }
 
-// A stage's products: small ones first, then those of the rounded values.
+// A stage's products of parts, without those that are smaller than what the last part leaves: small ones first.
 template <class T>
 __device__ __forceinline__ void multiply(float (&sums)[T::kSums][T::kTiles8][4],
                                          const uint4 (&weights)[T::kWeightVectors], const typename Inputs<T>::Raw& raw,
                                          const Inputs<T>& inputs) {
   const Operands<T> x = inputs.operands(raw);
 #pragma unroll
-  for (int part = T::kParts - 1; part >= 0; --part) {
+  for (int both = T::kParts - 1; both >= 0; --both) {
 #pragma unroll
-    for (int tap = 0; tap < T::kStageTaps; ++tap) {
-      uint32_t b[T::kTiles8][2];
+    for (int part = both; part >= 0; --part) {
 #pragma unroll
-      for (int j = 0; j < T::kTiles8; ++j) {
-#pragma unroll
-        for (int u = 0; u < 2; ++u) b[j][u] = inputs.shifted(x.b[part], j, u, tap - T::kStageTaps / 2);
-      }
-      // The lost part of x meets the rounded weight alone; the rounded x meets both parts of the weight.
-#pragma unroll
-      for (int weight_part = part == 0 ? T::kParts - 1 : 0; weight_part >= 0; --weight_part) {
+      for (int tap = 0; tap < T::kStageTaps; ++tap) {
+        const uint4 a = weight_part<T>(weights, tap, both - part);
 #pragma unroll
         for (int j = 0; j < T::kTiles8; ++j) {
-          ptx::mma<typename T::Operand>(sums[tap % T::kSums][j], weights[tap * T::kParts + weight_part], b[j][0],
-                                        b[j][1]);
+          uint32_t b[2];
+#pragma unroll
+          for (int u = 0; u < 2; ++u) {
+            b[u] = T::kShiftsInputs ? inputs.shifted(x.b[part], j, u, tap - T::kStageTaps / 2) : x.b[part][j][u];
+          }
+          const int sum = T::kShiftsSums ? tap : both % T::kSums;
+          ptx::mma<typename T::Operand>(sums[sum][j], a, b[0], b[1]);
         }
       }
     }
   }
 }
 
-// A lane's sums are 2 * kTiles8 neighbouring columns of rows g and g + 8.
+// A lane's sums are 2 * kTiles8 neighbouring columns of rows g and g + 8. Those of a tap move by as many positions as
+// the tap reads ahead, within their sample.
 template <class T>
-__device__ __forceinline__ void store_sums(float (&sums)[T::kSums][T::kTiles8][4], float* of_warp, int lane) {
+__device__ __forceinline__ void store_sums(const float (&sums)[T::kSums][T::kTiles8][4], int positions, float* of_warp,
+                                           int lane) {
+  constexpr int kOwn = 2 * T::kTiles8, kMiddle = T::kShiftsSums ? T::kStageTaps / 2 : 0;
+  const int first = (lane & 3) * kOwn;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float v[2 * T::kTiles8];
+    float v[kOwn];
+    const auto of_column = [&](int sum, int i) { return sums[sum][i % T::kTiles8][2 * h + i / T::kTiles8]; };
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
+    for (int i = 0; i < kOwn; ++i) v[i] = of_column(kMiddle, i);
 #pragma unroll
-      for (int j = 0; j < T::kTiles8; ++j) {
-        float sum = sums[0][j][2 * h + e];
+    for (int s = 0; s < T::kSums; ++s) {
+      if (s == kMiddle) continue;
 #pragma unroll
-        for (int s = 1; s < T::kSums; ++s) sum += sums[s][j][2 * h + e];
-        v[e * T::kTiles8 + j] = sum;
+      for (int i = 0; i < kOwn; ++i) {
+        if constexpr (T::kShiftsSums) {
+          const int from = i + s - kMiddle, lanes = (from + 8 * kOwn) / kOwn - 8;
+          const float own = of_column(s, from - lanes * kOwn);
+          const float moved = lanes == 0 ? own : __shfl_sync(~0u, own, lane + lanes);
+          // A sample's places are a multiple of kPerLane, so that it may end inside a lane's only where these are more.
+          const int begin = kOwn > kPerLane ? first + i : lanes < 0 ? first : first + kOwn - 1;
+          const int end = kOwn > kPerLane ? begin + s - kMiddle : begin + lanes;
+          const bool stays = (kOwn <= kPerLane && lanes == 0) || ((begin ^ end) & -positions) == 0;
+          v[i] += stays ? moved : 0.0f;
+        } else {
+          v[i] += of_column(s, i);
+        }
       }
     }
-    float* row = of_warp + ((lane >> 2) + 8 * h) * 8 * T::kTiles8 + (lane & 3) * 2 * T::kTiles8;
+    float* row = of_warp + ((lane >> 2) + 8 * h) * 8 * T::kTiles8 + first;
     if constexpr (T::kTiles8 == 1) {
       *reinterpret_cast<float2*>(row) = make_float2(v[0], v[1]);
     } else {
 #pragma unroll
-      for (int i = 0; i < 2 * T::kTiles8; i += 4) {
+      for (int i = 0; i < kOwn; i += 4) {
         *reinterpret_cast<float4*>(row + i) = make_float4(v[i], v[i + 1], v[i + 2], v[i + 3]);
       }
     }
   }
 }
 
-template <class T>
+// kWeightsFirst: weights are requested before anything else, and before waiting for the kernel before this one. Else
+// inputs are, so that products start as the weights arrive.
+template <class T, bool kWeightsFirst>
 __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_constant__ Parameters p) {
   extern __shared__ __align__(128) unsigned char shared[];
   const Front& f = p.front;
@@ -88,41 +116,75 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
   const int tile = static_cast<int>(blockIdx.y) * f.row_tiles + (static_cast<int>(blockIdx.x) >> f.k_slices_log2);
   const int k_slice = static_cast<int>(blockIdx.x) & ((1 << f.k_slices_log2) - 1);
 
-  if (warp == 0) init_barriers(ptx::shared_address(shared), lane);
+  if (threadIdx.x == 0) init_barriers(p.tail, ptx::shared_address(shared));
   // Relaxed and before the loads: behind them it would wait for them.
   ptx::cluster_arrive_relaxed();
 
   const int first_block = (k_slice * kWarps + warp) * f.blocks_per_warp;
   const int stages = min(max(f.blocks - first_block, 0), f.blocks_per_warp) * (T::kShifts ? 1 : f.taps);
-  const Inputs<T> inputs(p, first_block, lane);
-  const uint4* packed = f.packed + (int64_t{tile} * f.blocks + first_block) * f.taps * (T::kParts * 32) + lane;
-  unsigned char* const ring = shared + f.ring + warp * T::kRingBytes;
-  const uint32_t ring_address = ptx::shared_address(ring);
-  const auto copy_weights = [&](int slot, int stage) {
-    const uint32_t to = ring_address + slot * T::kStageBytes + lane * 16;
-    const uint4* from = packed + static_cast<int64_t>(stage) * (T::kWeightVectors * 32);
+  const uint4* next_weights =
+      f.packed + static_cast<uint32_t>(tile * f.tile_vectors + first_block * f.block_vectors + lane);
+  uint4 weights[T::kDepth][T::kWeightVectors];
+  typename Inputs<T>::Raw raw[T::kDepth];
+  const auto load_weights = [&](int slot, bool wanted) {
+    if (wanted) {
 #pragma unroll
-    for (int i = 0; i < T::kWeightVectors; ++i) ptx::copy_async(to + i * 512, from + i * 32);
-  };
-  const auto copy_inputs = [&](int slot, int stage) {
-    if constexpr (T::kShifts) inputs.copy(ring_address + slot * T::kStageBytes + T::kWeightBytes, stage);
-  };
-  if (f.weights_first) {
-    for (int u = 0; u < min(T::kDepth, stages); ++u) copy_weights(u, u);
-  }
-  ptx::launch_dependents();
-  ptx::wait_for_predecessors();
-  for (int u = 0; u < T::kDepth; ++u) {
-    if (u < stages) {
-      copy_inputs(u, u);
-      if (!f.weights_first) copy_weights(u, u);
+      for (int i = 0; i < T::kWeightVectors; ++i) weights[slot][i] = ptx::load_once(next_weights + i * 32);
     }
-    ptx::commit_copies();
+    next_weights += T::kWeightVectors * 32;
+  };
+  // A warp computes a stage only when all that it has requested is there, and requests the next ones only then. So that
+  // memory does not idle meanwhile, the rest is on its way into L2, where it is little; where it is much, that would only
+  // be in the way of what is needed first.
+  const auto prefetch_rest = [&] {
+    const int rest = stages - T::kDepth;
+    if (rest > 0 && rest <= T::kPrefetched && lane == 0) {
+      ptx::prefetch_l2(next_weights, rest * (T::kWeightVectors * 512));
+    }
+  };
+  // Warps of few stages jump over loads that they do not need.
+  const auto none_left = [&](int u) { return u >= 2 && u % 2 == 0 && u >= stages; };
+  const auto load_first_weights = [&] {
+#pragma unroll
+    for (int u = 0; u < T::kDepth; ++u) {
+      if (none_left(u)) break;
+      load_weights(u, u < stages);
+    }
+    prefetch_rest();
+  };
+  if constexpr (kWeightsFirst) {
+    load_first_weights();
+    ptx::launch_dependents();
   }
-
-  if (warp == 0) expect_bytes(p.tail, ptx::shared_address(shared), lane);
+  Inputs<T> inputs(p, first_block, lane);
   Finish<T> finish(p, shared, tile, k_slice, warp, lane);
-  finish.request_channel();
+  if constexpr (kWeightsFirst) ptx::wait_for_predecessors();
+  unsigned char* const ring = shared + f.ring + warp * T::kRingBytes;
+  const auto copy_inputs = [&](int slot, int stage) {
+    if (stage < stages) inputs.copy(ptx::shared_address(ring) + slot * T::kStageBytes, stage);
+    ptx::commit_copies();
+  };
+  const auto load_inputs = [&](int slot, int stage) {
+    if constexpr (T::kShiftsSums) {
+      inputs.load_next(raw[slot], stage < stages);
+    } else if (stage < stages) {
+      raw[slot] = inputs.load(stage);
+    }
+  };
+  if constexpr (T::kInputsAhead) {
+#pragma unroll
+    for (int u = 0; u < T::kDepth; ++u) {
+      if (none_left(u)) break;
+      load_inputs(u, u);
+    }
+  }
+  if constexpr (T::kShiftsInputs) {
+    for (int u = 0; u < T::kXDepth; ++u) copy_inputs(u, u);
+  }
+  if constexpr (!kWeightsFirst) load_first_weights();
+  __syncwarp();  // keeps what follows from being requested before
+
+  finish.request_parameters();
   uint32_t fingerprint[2];
   ptx::load_64(p.tail.header, true, fingerprint[0], fingerprint[1]);
   if (p.tail.exchange == static_cast<int>(Exchange::kWords) && threadIdx.x == 0) {
@@ -132,27 +194,31 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
 
   float sums[T::kSums][T::kTiles8][4] = {};
   int slot = 0;
-  for (int stage = 0; stage < stages; ++stage) {
-    typename Inputs<T>::Raw raw;
-    if constexpr (!T::kShifts) raw = inputs.load(stage);
-    ptx::wait_copies<T::kDepth - 1>();
-    const unsigned char* from = ring + slot * T::kStageBytes;
-    uint4 weights[T::kWeightVectors];
+#pragma unroll 1
+  for (int stage = 0; stage < stages; stage += T::kDepth) {
 #pragma unroll
-    for (int i = 0; i < T::kWeightVectors; ++i) weights[i] = reinterpret_cast<const uint4*>(from)[i * 32 + lane];
-    if constexpr (T::kShifts) raw = inputs.read(from + T::kWeightBytes);
-    multiply<T>(sums, weights, raw, inputs);
-    if (stage + T::kDepth < stages) {
-      copy_weights(slot, stage + T::kDepth);
-      copy_inputs(slot, stage + T::kDepth);
+    for (int u = 0; u < T::kDepth; ++u) {
+      if (u > 0 && stage + u >= stages) break;
+      if constexpr (T::kShiftsInputs) {
+        ptx::wait_copies<T::kXDepth - 1>();
+        raw[u] = inputs.read(ring + slot * T::kStageBytes);
+      } else if constexpr (!T::kInputsAhead) {
+        load_inputs(u, stage + u);
+      }
+      multiply<T>(sums, weights[u], raw[u], inputs);
+      load_weights(u, stage + u + T::kDepth < stages);
+      if constexpr (T::kInputsAhead) load_inputs(u, stage + u + T::kDepth);
+      if constexpr (T::kShiftsInputs) {
+        copy_inputs(slot, stage + u + T::kXDepth);
+        slot = slot + 1 == T::kXDepth ? 0 : slot + 1;
+      }
     }
-    ptx::commit_copies();
-    slot = slot + 1 == T::kDepth ? 0 : slot + 1;
   }
-  ptx::wait_copies<0>();
-  __syncwarp();  // other lanes' words of the ring are free, too
-  store_sums<T>(sums, reinterpret_cast<float*>(ring), lane);
-  finish.request_post();
+  if constexpr (T::kShiftsInputs) {
+    ptx::wait_copies<0>();
+    __syncwarp();  // other lanes' words of the ring are free, too
+  }
+  store_sums<T>(sums, 1 << f.positions_log2, reinterpret_cast<float*>(ring), lane);
   // As packed_fault(), which would wait for the value.
   const bool fits = fingerprint[0] == static_cast<uint32_t>(p.tail.fingerprint) &&
                     fingerprint[1] == static_cast<uint32_t>(p.tail.fingerprint >> 32);

@@ -11,26 +11,37 @@ namespace {
 
 bool aligned(const void* pointer, int64_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
 
-// Whether a lane's positions of x are whole vectors, of at least four bytes; else each is loaded by itself.
+// Whether a lane's positions of x are whole vectors; else each is loaded by itself.
 bool x_in_vectors(const Arguments& a, const Config& c, int64_t element) {
-  const int64_t bytes = std::max<int64_t>(c.tiles8 * element, 4);
+  const int64_t bytes = c.tiles8 * element;
   return a.l * element % bytes == 0 && aligned(a.x, std::min<int64_t>(bytes, 16));
 }
 
-Front front_of(const Arguments& a, const Config& c, const SharedPlan& plan, bool weights_first) {
+Front front_of(const Arguments& a, const Config& c, const SharedPlan& plan) {
+  const int block_vectors = static_cast<int>(a.k) * c.vectors_of_tap() * 32;
   return {.packed = static_cast<const uint4*>(a.packed_weight()),
           .x = a.x,
-          .c = static_cast<int>(a.c),
-          .l = static_cast<int>(a.l),
           .blocks = c.blocks,
           .blocks_per_warp = c.blocks_per_warp,
+          .tile_vectors = c.blocks * block_vectors,
+          .block_vectors = block_vectors,
           .row_tiles = c.row_tiles,
-          .ring = plan.ring,
           .taps = static_cast<int16_t>(a.k),
           .n = static_cast<uint8_t>(a.n),
           .k_slices_log2 = static_cast<uint8_t>(c.k_slices_log2),
-          .positions_log2 = static_cast<uint8_t>(c.positions_log2),
-          .weights_first = weights_first};
+          .c = static_cast<int>(a.c),
+          .l = static_cast<int>(a.l),
+          .ring = plan.ring,
+          .positions_log2 = static_cast<uint8_t>(c.positions_log2)};
+}
+
+// Bit by bit the distances at which lanes of a group merge: along a row those that hold positions, then from row to
+// row. 0 where a lane holds fewer than kPerLane positions.
+int merging_distances(const Config& c, int64_t l_out) {
+  const int64_t lanes = l_out / kPerLane;
+  if (l_out % kPerLane != 0 || (lanes & (lanes - 1)) != 0) return 0;
+  const int of_row = 1 << c.lanes_per_row_log2();
+  return static_cast<int>(lanes) - 1 + c.group_rows * of_row - of_row;
 }
 
 Tail tail_of(const Arguments& a, const Config& c, const SharedPlan& plan, const SyncSlot& slot, int64_t element) {
@@ -51,6 +62,8 @@ Tail tail_of(const Arguments& a, const Config& c, const SharedPlan& plan, const 
             .group_units = c.group_units,
             .cluster_units = c.cluster_units(),
             .eps = static_cast<float>(a.eps),
+            .inverse_count = static_cast<float>(
+                1.0 / static_cast<double>(std::max<int64_t>(a.groups > 0 ? a.o / a.groups * a.l_out : 1, 1))),
             .tile_channels = byte(c.tile_channels),
             .unit_rows = byte(c.unit_rows()),
             .group_rows = byte(c.group_rows),
@@ -61,14 +74,17 @@ Tail tail_of(const Arguments& a, const Config& c, const SharedPlan& plan, const 
             .cluster = byte(c.cluster()),
             .exchange = byte(static_cast<int>(c.exchange)),
             .param_dtype = byte(a.param_dtype),
+            .merged_by = byte(power && c.tile_channels == kTileRows ? merging_distances(c, a.l_out) : 0),
             .even = c.even,
             .has_norm = a.groups > 0,
             .has_pre = a.pre != CONVNORM_NONE,
             .y_vectors = a.l_out % kPerLane == 0 && aligned(a.y, kPerLane * element),
             .slope_per_channel = a.post_slope_per_channel,
+            .pre_slope_per_channel = a.pre_slope_per_channel,
             .post_count = byte(a.post_count),
             .y = a.y,
             .residual = a.residual,
+            .pre_slope = a.pre == CONVNORM_PRELU ? a.pre_slope : nullptr,
             .slope = a.post_slope,
             .scale = a.film_scale,
             .shift = a.film_shift,
@@ -84,7 +100,7 @@ void launch_stream(const Arguments& arguments, const Config& config, const SyncS
   with_device_element(arguments.dtype, [&](auto type) {
     using Element = decltype(type);
     const SharedPlan plan = shared_plan(config, static_cast<int>(arguments.n));
-    const Parameters parameters = {front_of(arguments, config, plan, constant_weights),
+    const Parameters parameters = {front_of(arguments, config, plan),
                                    tail_of(arguments, config, plan, slot, sizeof(Element)), arguments};
     const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(config.row_tiles << config.k_slices_log2),
                                             static_cast<unsigned>(config.tiles / config.row_tiles)),
@@ -94,13 +110,23 @@ void launch_stream(const Arguments& arguments, const Config& config, const SyncS
                                .cooperative = config.exchange == Exchange::kWords,
                                .programmatic = constant_weights};
     const int taps = x_in_vectors(arguments, config, sizeof(Element)) ? config.taps : 0;
-    switch (taps) {
-      case 5:
-        return launch_instance<Element, 5>(config.tiles8, parameters, shape, stream);
-      case 3:
-        return launch_instance<Element, 3>(config.tiles8, parameters, shape, stream);
-      default:
-        return launch_instance<Element, 0>(config.tiles8, parameters, shape, stream);
+    const auto launch_taps = [&](auto parts) {
+      constexpr int kParts = decltype(parts)::value;
+      switch (taps) {
+        case 5:
+          return launch_instance<Element, kParts, 5>(config.tiles8, parameters, shape, stream);
+        case 3:
+          return launch_instance<Element, kParts, 3>(config.tiles8, parameters, shape, stream);
+        default:
+          return launch_instance<Element, kParts, 0>(config.tiles8, parameters, shape, stream);
+      }
+    };
+    if constexpr (sizeof(Element) == 2) {
+      launch_taps(std::integral_constant<int, 1>());
+    } else if (config.parts == 2) {
+      launch_taps(std::integral_constant<int, 2>());
+    } else {
+      launch_taps(std::integral_constant<int, 3>());
     }
   });
 }

@@ -24,4 +24,7 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
 // 16-bit elements of the packed weight; pack.cu has the layout.
 int64_t packed_elements(const Problem& problem, const Config& config);
 
+// Of a call.
+double estimated_us(const Problem& problem, const Config& config);
+
 }  // namespace convnorm::cuda::sm90_stream

@@ -13,7 +13,10 @@ using namespace sm90_stream;
 
 class Sm90Stream final : public CudaExecutable {
  public:
-  Sm90Stream(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config) {
+  Sm90Stream(const PlanRequest& request, const Config& config)
+      : CudaExecutable(request), config_(config), constant_weights_(request.constant_weights) {}
+
+  void prepare() const override {
     if (config_.exchange == Exchange::kWords) reserve_sync_slot(device_.ordinal, words());
   }
 
@@ -28,20 +31,28 @@ class Sm90Stream final : public CudaExecutable {
     return {
         {"tile", fmt::format("{} channels x {} columns ({} positions a sample)", c.tile_channels, c.columns(),
                              1 << c.positions_log2)},
-        {"products", c.parts == 2 ? "3" : "1"},
+        {"products", fmt::format("{}", c.products())},
         {"taps", c.taps > 0 ? "shifted in registers" : "loaded one by one"},
         {"CTAs", fmt::format("{}, {} a tile, clusters of {}", c.grid(), c.k_slices(), c.cluster())},
         {"warps", fmt::format("{} with {} blocks of {} input channels", kWarps, c.blocks_per_warp, kBlockInputs)},
         {"exchange", c.exchange == Exchange::kNone      ? "none"
                      : c.exchange == Exchange::kCluster ? "shared memory of the cluster"
                                                         : fmt::format("{} words", words())},
+        {"launch",
+         constant_weights_ ? "dependent: weights are requested before the kernel before it has ended" : "plain"},
     };
   }
 
   Accounting accounting() const override {
     const double least = compulsory_bytes(problem_, sizes_);
-    return {.flops = sizes_.flops, .min_bytes = least, .moved_bytes = least};
+    return {.flops = sizes_.flops,
+            .min_bytes = least,
+            .moved_bytes = least,
+            .tensor_cores = true,
+            .split_parts = problem_.dtype == CONVNORM_F32 ? config_.parts : 0};
   }
+
+  double expected_us() const override { return estimated_us(problem_, config_); }
 
  protected:
   size_t packed_weight_bytes() const override { return static_cast<size_t>(packed_elements(problem_, config_)) * 2; }
@@ -53,14 +64,14 @@ class Sm90Stream final : public CudaExecutable {
   void enqueue(const Arguments& arguments, void*, cudaStream_t stream) const override {
     SyncSlot slot{};
     if (config_.exchange == Exchange::kWords) slot = sync_slot(device_.ordinal, stream, words());
-    // Nothing tells yet that a caller promises constant weights.
-    launch_stream(arguments, config_, slot, false, stream);
+    launch_stream(arguments, config_, slot, constant_weights_, stream);
   }
 
  private:
   int64_t words() const { return problem_.n * (int64_t{config_.tiles} << config_.slices_log2); }
 
   Config config_;
+  bool constant_weights_;
 };
 
 }  // namespace

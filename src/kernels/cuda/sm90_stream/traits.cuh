@@ -11,35 +11,59 @@
 
 namespace convnorm::cuda::sm90_stream {
 
-// kTaps as Config::taps.
-template <class ElementT, int kTapsT, int kTiles8T>
+// kParts: 16-bit parts of which a value of x consists: 1 for 16-bit types; 2 or 3 for fp32, whose products are then
+// three or six. kTaps as Config::taps.
+template <class ElementT, int kPartsT, int kTapsT, int kTiles8T>
 struct Traits {
   using Element = ElementT;
   using Operand = std::conditional_t<std::is_same_v<Element, __half>, __half, __nv_bfloat16>;
-  static constexpr bool kShifts = kTapsT > 0;
-  static constexpr int kParts = sizeof(Element) == 4 ? 2 : 1;
   static constexpr int kTiles8 = kTiles8T;
+  static constexpr int kParts = kPartsT;
+  static_assert((kParts == 1) == (sizeof(Element) == 2));
+  // Weights have as many parts, except that for three they stay fp32 until they are used: the bytes are those of two.
+  static constexpr bool kWholeWeights = kParts == 3;
+  static constexpr int kVectorsOfTap = kParts == 1 ? 1 : 2;  // of 16 bytes, a lane's
   static constexpr int kThreads = 32 * kWarps;
 
+  // One reading of x serves all taps: each tap's sums are kept apart and shifted in the end where registers allow it,
+  // else x is shifted for each tap.
+  static constexpr bool kShifts = kTapsT > 0;
+  static constexpr bool kShiftsSums = kShifts && kTiles8 <= 4;
+  static constexpr bool kShiftsInputs = kShifts && !kShiftsSums;
   // A stage is what one load of x serves: a block of input channels, with all taps or with one.
   static constexpr int kStageTaps = kShifts ? kTapsT : 1;
-  static constexpr int kWeightVectors = kStageTaps * kParts;  // of 16 bytes, a lane's
+  static constexpr int kWeightVectors = kStageTaps * kVectorsOfTap;
 
   // Of x, a lane holds kTiles8 positions of four channels. Two 16-bit positions share a word.
-  static constexpr int kXWords = kParts == 2 ? kTiles8 : kTiles8 > 1 ? kTiles8 / 2 : 1;  // of one channel
-  static constexpr int kXVector = kXWords < 4 ? kXWords : 4;                             // words that are copied as one
+  static constexpr int kXWords = kParts > 1 ? kTiles8 : kTiles8 > 1 ? kTiles8 / 2 : 1;  // of one channel
 
-  // Each warp has a ring of its own in shared memory, in which each lane reads only what it copied itself. The ring
-  // serves as registers for loads in flight, of which there are not enough; afterwards it takes the warp's sums.
-  static constexpr int kWeightBytes = 32 * 16 * kWeightVectors;
-  static constexpr int kStageBytes = kWeightBytes + (kShifts ? 32 * 4 * 4 * kXWords : 0);
-  static constexpr int kFitting = kMostRingBytes / (kWarps * kStageBytes);
-  static constexpr int kDepth = kFitting > 16 ? 16 : kFitting;
-  static constexpr int kRingBytes = kDepth * kStageBytes;  // of one warp
-  static_assert(kDepth >= 2 && kRingBytes >= kTileRows * 8 * kTiles8 * 4);
+  // Sums of a column tile that are added up in the end: of each tap, or of every other product, because products that
+  // follow each other on one sum wait for each other.
+  static constexpr int kSums = kShiftsSums ? kStageTaps : kTiles8 >= 4 ? 1 : 2;
 
-  // Sums that are added up in the end: products that follow each other on one sum would wait for each other.
-  static constexpr int kSums = kTiles8 >= 4 ? 1 : kTiles8 == 2 || !kShifts ? 2 : 5;
+  // Stages whose weights are on their way or in use, in registers; with few columns their inputs are beside them. What
+  // a stage in use needs besides: its sums, its operands, and where weights are taken apart their parts.
+  static constexpr bool kInputsAhead = kTiles8 <= 4;
+  static constexpr int kInUse =
+      4 * kSums * kTiles8 + 2 * kParts * kTiles8 + 4 * kXWords + (kWholeWeights ? 12 * kStageTaps : 0);
+  static constexpr int kOfStage = 4 * kWeightVectors + (kInputsAhead ? 4 * kXWords : 0);
+  static constexpr int kFittingDepth = (224 - kInUse) / kOfStage;
+  static constexpr int kMostDepth = kTiles8 <= 2 ? 8 : 4;  // each has code of its own
+  static constexpr int kDepth = kFittingDepth < 1 ? 1 : kFittingDepth > kMostDepth ? kMostDepth : kFittingDepth;
+
+  // Stages beyond those that may be on their way into L2: all warps' together are a fraction of it.
+  static constexpr int kPrefetched = kPrefetchedBytes / (512 * kWeightVectors) + 1;
+
+  // Where inputs are shifted, they pass through a ring of each warp's own in shared memory, in which each lane reads
+  // only what it copied itself. Afterwards it takes the warp's sums.
+  static constexpr int kXVector = kXWords < 4 ? kXWords : 4;  // words that are copied as one
+  static constexpr int kStageBytes = kShiftsInputs ? 32 * 4 * 4 * kXWords : 0;
+  static constexpr int kFitting = kShiftsInputs ? kMostRingBytes / (kWarps * kStageBytes) : 1;
+  static constexpr int kXDepth = kFitting > 16 ? 16 : kFitting;
+  static constexpr int kSumBytes = kTileRows * 8 * kTiles8 * 4;
+  static constexpr int kRingBytes =
+      kXDepth * kStageBytes > kSumBytes ? kXDepth* kStageBytes : kSumBytes;  // of one warp
+  static_assert(!kShiftsInputs || kXDepth >= 2);
 };
 
 // A launch's parameters are new to the constant cache, and each line of 64 bytes that a thread touches makes it wait
@@ -48,17 +72,16 @@ struct Traits {
 struct Front {
   const uint4* packed;  // [tile][block][tap][part][lane]
   const void* x;        // (N, C_in, L)
-  int c, l;
   int blocks, blocks_per_warp;
-  int row_tiles;  // tiles of a row of the grid
-  int ring;       // as SharedPlan
+  int tile_vectors, block_vectors;  // of `packed`
+  int row_tiles;                    // tiles of a row of the grid
   int16_t taps;
-  uint8_t n;
-  uint8_t k_slices_log2;
+  uint8_t n, k_slices_log2;
+  int c, l;
+  int ring;  // as SharedPlan
   uint8_t positions_log2;
-  bool weights_first;  // requested before x, and before waiting for the kernel before this one
 };
-static_assert(sizeof(Front) == 48);
+static_assert(sizeof(Front) == 56);
 
 // An op after the norm, and what it reads.
 struct TailOp {
@@ -77,20 +100,21 @@ struct Tail {
   int sums_expected, moments_expected;  // as SharedPlan
   int received, moments;                // as SharedPlan
   int group_units, cluster_units;
-  float eps;
+  float eps, inverse_count;  // of the values of a group
   uint8_t tile_channels, unit_rows, group_rows;
   uint8_t slices_log2, own_slices_log2;
   uint8_t group_lanes;  // summed by a butterfly: a group's in a unit, or a row's where group_rows is no power of two
   uint8_t merging_lanes, cluster;
   uint8_t exchange, param_dtype;
+  uint8_t merged_by;  // where lanes hold kPerLane values of a group or none: distances of lanes that merge; else 0
   bool even, has_norm, has_pre;
   bool y_vectors;  // a lane's positions of y may be stored as one vector
-  bool slope_per_channel;
+  bool slope_per_channel, pre_slope_per_channel;
   uint8_t post_count;
-  void* y;               // (N, C_out, L_out)
-  const void* residual;  // as y
-  const void* slope;     // (1) or (C_out)
-  const void* scale;     // (N, C_out), as shift
+  void* y;                        // (N, C_out, L_out)
+  const void* residual;           // as y
+  const void *pre_slope, *slope;  // (1) or (C_out)
+  const void* scale;              // (N, C_out), as shift
   const void* shift;
   TailOp post[CONVNORM_MAX_POST];
 };

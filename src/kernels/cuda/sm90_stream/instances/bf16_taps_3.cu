@@ -2,6 +2,6 @@
 
 namespace convnorm::cuda::sm90_stream {
 
-template void launch_instance<__nv_bfloat16, 3>(int, const Parameters&, LaunchShape, cudaStream_t);
+template void launch_instance<__nv_bfloat16, 1, 3>(int, const Parameters&, LaunchShape, cudaStream_t);
 
 }  // namespace convnorm::cuda::sm90_stream

@@ -1,0 +1,128 @@
+"""Times a chain in a graph as it stands and as one call, on the values that it gets in an example run."""
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Iterable, Optional
+
+import torch
+from torch import Tensor, fx, nn
+
+from . import _patterns
+
+_SECONDS = 0.3  # of one pair, about; slow ones take at least _FEWEST rounds
+_FEWEST, _MOST = 7, 15
+_SECONDS_OF_A_ROUND = 1e-3  # calls that are shorter are timed several at once
+_GRAPH_CALLS = 20
+
+
+def function_of(graph: fx.Graph, name: str) -> Callable:
+    """The function (module, *inputs) that a graph describes."""
+    code = graph.python_code("self")
+    scope = dict(code.globals)
+    exec(compile(code.src, f"<convnorm: {name}>", "exec"), scope)
+    return scope["forward"]
+
+
+def values_of(module: nn.Module, graph: fx.Graph, wanted: list[fx.Node], inputs: Iterable[Any]) -> list[Any]:
+    """What the nodes `wanted` hold when the graph runs on `inputs`."""
+    copy, copied = fx.Graph(), {}
+    copy.graph_copy(graph, copied)
+    copy.output(tuple(copied[node] for node in wanted))
+    return function_of(copy, "values")(module, *inputs)
+
+
+def _inputs_of(graph: fx.Graph, match: _patterns.Match) -> tuple[list[fx.Node], list[fx.Node]]:
+    """The nodes of a chain in their order, and those from outside that they read."""
+    members = {match.conv, *match.nodes, *([match.padded] if match.padded else [])}
+    inside = [node for node in graph.nodes if node in members]
+    outside = dict.fromkeys(each for node in inside for each in node.all_input_nodes if each not in members)
+    return inside, list(outside)
+
+
+class Pairs:
+    """Chains of one network. Equal ones are timed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple, Optional[float]] = {}
+
+    def gains(self, module: nn.Module, graph: fx.Graph, matches: list[_patterns.Match], modules: dict[str, nn.Module],
+              inputs: list[Any]) -> list[Optional[float]]:
+        """For each match how many times as fast the one call is; None where that could not be found out."""
+        parts = [_inputs_of(graph, match) for match in matches]
+        wanted = list(dict.fromkeys(node for _, outside in parts for node in outside))
+        with torch.no_grad():
+            values = dict(zip(wanted, values_of(module, graph, wanted, inputs)))
+            return [self._gain(module, match, inside, {node: values[node] for node in outside}, modules)
+                    for match, (inside, outside) in zip(matches, parts)]
+
+    def _gain(self, module: nn.Module, match: _patterns.Match, inside: list[fx.Node], values: dict[fx.Node, Any],
+              modules: dict[str, nn.Module]) -> Optional[float]:
+        plain, copied = fx.Graph(), {node: None for node in values}
+        for node in values:
+            copied[node] = plain.placeholder(node.name)
+        for node in inside:
+            copied[node] = plain.node_copy(node, lambda each: copied[each])
+        plain.output(copied[match.last])
+        key = (match.describe(), match.head, *(
+            (each.shape, each.dtype, each.device, each.stride()) if isinstance(each, Tensor) else id(each)
+            for each in values.values()), *(tuple(each.shape) for each in _parameters(match, modules)))
+        if key not in self._known:
+            as_it_stands = function_of(plain, "as it stands")
+            found = _patterns.Matcher(plain, modules, convolutions=True).matches()
+            if len(found) != 1 or found[0].describe() != match.describe():
+                return None
+            _patterns.replace_all(plain, found, modules)
+            as_one_call = function_of(plain, "as one call")
+            given = list(values.values())
+            self._known[key] = times_as_fast(lambda: as_it_stands(module, *given), lambda: as_one_call(module, *given))
+        return self._known[key]
+
+
+def _parameters(match: _patterns.Match, modules: dict[str, nn.Module]) -> Iterable[Tensor]:
+    called = [
+        modules[node.target] for node in (match.conv, match.norm) if node is not None and node.op == "call_module"
+    ]
+    return (each for module in called for each in module.parameters())
+
+
+def times_as_fast(plain: Callable, fused: Callable) -> float:
+    """How many times as fast `fused` is; on GPUs the lesser of eager calls and of graphs."""
+    y = plain()
+    fused()
+    gain = _ratio(plain, fused, y.is_cuda)
+    if y.is_cuda and gain >= 1:
+        try:
+            gain = min(gain, _ratio(_replay(plain), _replay(fused), True))
+        except RuntimeError:  # what cannot be captured is called eagerly
+            torch.cuda.synchronize()
+    return gain
+
+
+def _ratio(plain: Callable, fused: Callable, on_gpu: bool) -> float:
+    def seconds(call: Callable, times: int) -> float:
+        start = time.perf_counter()
+        for _ in range(times):
+            call()
+        if on_gpu:
+            torch.cuda.synchronize()
+        return (time.perf_counter() - start) / times
+
+    once = seconds(plain, 1) + seconds(fused, 1)
+    times = max(1, min(50, int(2 * _SECONDS_OF_A_ROUND / max(once, 1e-9))))
+    rounds = max(_FEWEST, min(_MOST, int(_SECONDS / max(once * times, 1e-9))))
+    both = [(seconds(plain, times), seconds(fused, times)) for _ in range(rounds)]
+    # Load of other programs only adds to a time.
+    return min(each[0] for each in both) / min(each[1] for each in both)
+
+
+def _replay(call: Callable) -> Callable:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(_GRAPH_CALLS):
+            call()
+    return graph.replay

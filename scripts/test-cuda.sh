@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Runs what needs a GPU, from a build that has CUDA: the tests of calls and of launches beside one another, the operator's
+# suite with tensors in device memory, random problems from several seeds, and the self-test under compute-sanitizer.
+# Ends with status 0 if all of it passed.
+#
+# usage: scripts/test-cuda.sh BUILD [SEEDS]
+set -uo pipefail
+build=${1:?usage: scripts/test-cuda.sh BUILD [SEEDS]}
+seeds=${2:-4}
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+export CONVNORM_TEST_DEVICE=cuda OMP_WAIT_POLICY=passive
+convnorm=$build/cli/convnorm
+
+declare -A running=()
+start() {  # name, command...
+  local name=$1
+  shift
+  "$@" >"$logs/$name" 2>&1 &
+  running[$name]=$!
+}
+failed=0
+finish() {  # waits for all that was started; shows what failed in full, and of the rest the line that sums it up
+  local name
+  for name in $(printf '%s\n' "${!running[@]}" | sort); do
+    if wait "${running[$name]}"; then
+      printf '%-28s ok      %s\n' "$name" "$(grep -E 'PASSED|SUMMARY|PASS$' "$logs/$name" | tail -n 2 | tr '\n' ' ')"
+    else
+      failed=1
+      printf '%-28s FAILED\n' "$name"
+      grep -vE '^\[ RUN|^\[ +OK|^\[-|^$' "$logs/$name" | tail -n 60 | cut -c 1-400
+    fi
+  done
+  running=()
+}
+
+"$convnorm" info
+# Alone: these measure how launches get on with one another.
+start test_cuda "$build"/tests/kernels/cuda/test_cuda
+finish
+for shard in 0 1 2 3; do
+  start "test_operator.$shard" env GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$shard "$build"/tests/operator/test_operator
+  start "test_operator_full.$shard" env GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$shard \
+    "$build"/tests/operator/test_operator_full
+done
+for ((seed = 1; seed <= seeds; ++seed)); do
+  start "test_properties.$seed" env RC_PARAMS="seed=$seed max_success=200" "$build"/tests/operator/test_properties
+done
+finish
+for tool in memcheck racecheck synccheck initcheck; do
+  start "selftest_$tool" compute-sanitizer --tool $tool --error-exitcode 9 "$convnorm" selftest --device cuda
+done
+finish
+if ((failed)); then echo "test-cuda: FAILED"; else echo "test-cuda: all passed"; fi
+exit $failed

@@ -1,0 +1,90 @@
+// The numbers of one launch, shared by planner and kernel.
+//
+// A job is a piece of one row (sample, output channel) of y; a warp computes it. The jobs of a domain, which is what
+// shares statistics (a sample's norm group), are dealt to the CTAs of a team, `held` at a time each.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/arguments.hpp"
+
+namespace convnorm::cuda::depthwise {
+
+inline constexpr int kWarps = 8;    // of a CTA
+inline constexpr int kPerSm = 2;    // CTAs: one loads while the other stores
+inline constexpr int kBlock = 128;  // positions that a warp takes side by side, four a lane
+inline constexpr int kSectorBytes = 32;
+
+// How a warp walks along a row.
+enum class Walk : int {
+  kSteps,    // dilation a multiple of kBlock: outputs one dilation apart share their inputs in registers
+  kVectors,  // dilation a multiple of 4: every tap is an aligned vector
+  kWindow,   // dilation 1: a window of vectors slides along
+  kScalars   // any stride and dilation
+};
+
+struct Config {
+  Walk walk;
+  int piece;         // positions of a piece: a row's multiple of kBlock, or all of it
+  int row_elements;  // of x that a job holds in shared memory
+  int held;          // jobs that a CTA holds at a time
+  int batches;       // of jobs that a CTA takes of a domain: 1 if x stays in shared memory between statistics and norm
+  int team;          // CTAs that share a domain
+  int teams;
+  int domains_per_cta;  // at a time; more than 1 only without teams
+  int rounds;
+  int64_t pieces;       // of a row
+  int64_t domains;      // (sample, norm group); (sample, channel) without a norm
+  int64_t domain_jobs;  // of one domain
+
+  CONVNORM_HOST_DEVICE int grid() const { return team * teams; }
+  CONVNORM_HOST_DEVICE int64_t jobs_at_once() const { return domain_jobs * domains_per_cta; }  // of a team
+  // Words of a slot: mean and M2 of every CTA, for two rounds in turn.
+  CONVNORM_HOST_DEVICE int64_t words() const { return team == 1 ? 0 : int64_t{4} * grid(); }
+  // Moments that a CTA keeps: of its warps where they all work for one domain, else of every job.
+  CONVNORM_HOST_DEVICE int own_slots() const { return domains_per_cta > 1 ? held : kWarps; }
+};
+
+// Of one job, of one CTA.
+struct alignas(8) Slot {
+  double count, mean, m2;
+};
+
+// What a warp computes at a time.
+struct Job {
+  int64_t n, channel;  // of y
+  int64_t first;       // position
+  int positions;       // of y, up to the end of the piece or row
+  int valid;           // of these, with the sample's own outputs
+  int length;          // valid inputs of the sample
+  int shift;           // elements from the start of a sector to the piece's first output
+};
+
+// The one plan of shared memory; byte offsets.
+struct SharedPlan {
+  int slots;    // Slot [own_slots]
+  int others;   // Slot [team]
+  int jobs;     // Job [held]
+  int weights;  // float [held][K]
+  int rows;     // Element [held][row_bytes]
+  int row_bytes;
+  int bytes;
+};
+
+CONVNORM_HOST_DEVICE inline int round_up(int64_t value, int unit) {
+  return static_cast<int>((value + unit - 1) / unit * unit);
+}
+
+CONVNORM_HOST_DEVICE inline SharedPlan shared_plan(const Config& c, int64_t taps, int element_bytes) {
+  SharedPlan s{};
+  s.slots = 16;  // the launch's first tag lies before
+  s.others = s.slots + c.own_slots() * static_cast<int>(sizeof(Slot));
+  s.jobs = s.others + (c.team > 1 ? c.team : 0) * static_cast<int>(sizeof(Slot));
+  s.weights = s.jobs + c.held * static_cast<int>(sizeof(Job));
+  s.rows = round_up(s.weights + int64_t{4} * c.held * taps, 16);
+  s.row_bytes = round_up(int64_t{c.row_elements} * element_bytes, 16);
+  s.bytes = s.rows + c.held * s.row_bytes;
+  return s;
+}
+
+}  // namespace convnorm::cuda::depthwise

@@ -1,0 +1,7 @@
+#include "kernels/cuda/depthwise/instance.cuh"
+
+namespace convnorm::cuda::depthwise {
+
+template void launch_instance<__nv_bfloat16, Walk::kScalars>(const Parameters&, cudaStream_t);
+
+}  // namespace convnorm::cuda::depthwise

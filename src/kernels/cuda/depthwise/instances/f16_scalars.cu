@@ -1,0 +1,7 @@
+#include "kernels/cuda/depthwise/instance.cuh"
+
+namespace convnorm::cuda::depthwise {
+
+template void launch_instance<__half, Walk::kScalars>(const Parameters&, cudaStream_t);
+
+}  // namespace convnorm::cuda::depthwise

@@ -1,0 +1,7 @@
+#include "kernels/cuda/depthwise/instance.cuh"
+
+namespace convnorm::cuda::depthwise {
+
+template void launch_instance<float, Walk::kVectors>(const Parameters&, cudaStream_t);
+
+}  // namespace convnorm::cuda::depthwise

@@ -1,0 +1,377 @@
+// One launch: rows of x to shared memory, statistics, exchange, and the same products once more on their way to y.
+#pragma once
+
+#include <cfloat>
+
+#include "kernels/cuda/any_arch/divide.cuh"
+#include "kernels/cuda/collective/exchange.cuh"
+#include "kernels/cuda/collective/row_ops.cuh"
+#include "kernels/cuda/depthwise/launch.cuh"
+#include "kernels/cuda/depthwise/row.cuh"
+#include "kernels/cuda/depthwise/statistics.cuh"
+#include "kernels/cuda/depthwise/walk.cuh"
+
+namespace convnorm::cuda::depthwise {
+
+// What the norm does to a domain.
+struct Norm {
+  float mean_high, mean_low;
+  double rstd;
+};
+
+__device__ __forceinline__ Norm norm_from(const Slot& m, double eps) {
+  const auto high = static_cast<float>(m.mean);
+  const double variance = m.count > 0 ? m.m2 / m.count : 0.0;
+  return {high, static_cast<float>(m.mean - static_cast<double>(high)), inverse_sqrt(variance + eps)};
+}
+
+template <class T>
+class Cta {
+ public:
+  using Element = typename T::Element;
+  using Values = float[T::kOutputs];
+
+  __device__ __forceinline__ Cta(const Parameters& p, unsigned char* shared)
+      : p_(p),
+        c_(p.config),
+        a_(p.arguments),
+        shared_(shared),
+        warp_(static_cast<int>(threadIdx.x) / 32),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        team_(static_cast<int>(blockIdx.x) / c_.team),
+        rank_(static_cast<int>(blockIdx.x) % c_.team),
+        fault_(packed_fault(a_)) {}
+
+  __device__ __forceinline__ void run() {
+    uint64_t tag = 0;
+    if (c_.team > 1) {
+      auto* shared_tag = reinterpret_cast<uint64_t*>(shared_);
+      if (threadIdx.x == 0) *shared_tag = first_tag_of_launch(p_.slot.header, gridDim.x, c_.rounds);
+    }
+    for (int round = 0; round < c_.rounds; ++round) {
+      first_domain_ = (int64_t{round} * c_.teams + team_) * c_.domains_per_cta;
+      const int64_t domains = min(static_cast<int64_t>(c_.domains_per_cta), c_.domains - first_domain_);
+      const int64_t jobs = domains > 0 ? domains * c_.domain_jobs : 0;
+      const int64_t share = (c_.jobs_at_once() + c_.team - 1) / c_.team;
+      first_job_ = min(rank_ * share, jobs);
+      end_job_ = min(first_job_ + share, jobs);
+      if (a_.groups > 0) {
+        measure();
+        __syncthreads();
+        if (c_.team > 1 && domains > 0) {
+          if (round == 0) tag = *reinterpret_cast<const uint64_t*>(shared_);
+          exchange(tag + round, round % 2);
+          __syncthreads();
+        }
+      }
+      store_all();
+      __syncthreads();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ Slot* slots() const { return reinterpret_cast<Slot*>(shared_ + p_.plan.slots); }
+  __device__ __forceinline__ Slot* others() const { return reinterpret_cast<Slot*>(shared_ + p_.plan.others); }
+
+  __device__ __forceinline__ Job* jobs() const { return reinterpret_cast<Job*>(shared_ + p_.plan.jobs); }
+
+  // Job i of the team.
+  __device__ __forceinline__ Job job(int64_t i) const {
+    const Division domain = divide(i, c_.domain_jobs), row = divide(domain.remainder, c_.pieces);
+    const int64_t number = first_domain_ + domain.quotient;
+    const int64_t groups = a_.groups > 0 ? a_.groups : a_.o;
+    const Division sample = divide(number, groups);
+    Job j;
+    j.n = sample.quotient;
+    j.channel = sample.remainder * (a_.groups > 0 ? a_.o_per_norm_group : 1) + row.quotient;
+    j.first = row.remainder * c_.piece;
+    j.positions = static_cast<int>(min(static_cast<int64_t>(c_.piece), a_.l_out - j.first));
+    const int64_t length = sample_length(a_, j.n);
+    j.length = static_cast<int>(length);
+    const int64_t valid = a_.lengths == nullptr ? a_.l_out : valid_outputs(a_, length);
+    j.valid = static_cast<int>(max(int64_t{0}, min(static_cast<int64_t>(j.positions), valid - j.first)));
+    const auto address = reinterpret_cast<uintptr_t>(output(j));
+    j.shift = static_cast<int>(address % kSectorBytes / sizeof(Element));
+    return j;
+  }
+
+  __device__ __forceinline__ Element* output(const Job& j) const {
+    return static_cast<Element*>(a_.y) + (j.n * a_.o + j.channel) * a_.l_out + j.first;
+  }
+
+  // The place in shared memory of job `held` of a batch.
+  __device__ __forceinline__ Element* row_at(int held) const {
+    return reinterpret_cast<Element*>(shared_ + p_.plan.rows + held * p_.plan.row_bytes);
+  }
+  __device__ __forceinline__ float* weights_at(int held) const {
+    return reinterpret_cast<float*>(shared_ + p_.plan.weights) + held * a_.k;
+  }
+  __device__ __forceinline__ Row<Element> row(const Job& j, int held) const {
+    return {row_at(held),
+            weights_at(held),
+            j.shift,
+            static_cast<int>(a_.k),
+            static_cast<int>(a_.stride),
+            static_cast<int>(a_.dilation),
+            p_.plan.row_bytes / static_cast<int>(sizeof(Element))};
+  }
+
+  // This warp's jobs of a batch. Deciding what a job is costs divisions: it is done once, when the batch is loaded.
+  template <class Body>
+  __device__ __forceinline__ void for_each_held(int batch, const Body& body) const {
+    const int64_t begin = first_job_ + int64_t{batch} * c_.held;
+    const int end = static_cast<int>(min(static_cast<int64_t>(c_.held), end_job_ - begin));
+    for (int held = warp_; held < end; held += kWarps) body(held, begin + held);
+  }
+  template <class Body>
+  __device__ __forceinline__ void for_each_job(int batch, const Body& body) const {
+    for_each_held(batch, [&](int held, int64_t) {
+      const Job j = jobs()[held];
+      body(held, j);
+    });
+  }
+
+  __device__ __forceinline__ void load_batch(int batch) const {
+    const auto* weight = static_cast<const float*>(a_.packed_weight());
+    __syncwarp();  // all lanes have read what was there
+    for_each_held(batch, [&](int held, int64_t i) {
+      const Job j = job(i);
+      if (lane_ == 0) jobs()[held] = j;
+      load_row<Element>(a_, j, weight, row_at(held), weights_at(held), lane_);
+    });
+    ptx::commit_copies();
+    ptx::wait_copies<0>();
+    __syncwarp();
+  }
+
+  // A channel's bias and slope.
+  struct Channel {
+    float start, slope;
+  };
+  __device__ __forceinline__ Channel channel(const Job& j) const {
+    Channel c = {fault_, 0};
+    if (a_.bias != nullptr) c.start += load_parameter<Element>(a_, a_.bias, j.channel);
+    if (a_.pre == CONVNORM_PRELU) {
+      c.slope = load_parameter<Element>(a_, a_.pre_slope, a_.pre_slope_per_channel ? j.channel : 0);
+    }
+    return c;
+  }
+
+  __device__ __forceinline__ void compute(const Row<Element>& r, const Channel& c, int positions, int base,
+                                          Values& v) const {
+    T::multiply(r, positions, base, lane_, c.start, v);
+    apply_row_pre<Element>(a_, v, c.slope);
+  }
+
+  // Whether all outputs of a tile lie in [0, end).
+  __device__ __forceinline__ bool whole(const Row<Element>& r, int base, int end) const {
+    return T::position(r, base, 0, 0) >= 0 && T::position(r, base, 31, T::kOutputs - 1) < end;
+  }
+
+  // In fp32 and, where that does not hold the squares, again in double: mean, then squares.
+  __device__ __forceinline__ Slot measure_job(const Job& j, int held) const {
+    const Row<Element> r = row(j, held);
+    const Channel c = channel(j);
+    Running running;
+    float reference = 0;
+    bool has_reference = false;
+    Slot m = {static_cast<double>(j.valid), 0, 0};
+#pragma unroll 1
+    for (int pass = 0; pass < 3; ++pass) {
+      double sum = 0;
+      T::for_each_tile(r, j.valid, [&](int base) {
+        Values v;
+        compute(r, c, j.positions, base, v);
+        const auto is_valid = [&](int i) {
+          const int at = T::position(r, base, lane_, i);
+          return at >= 0 && at < j.valid;
+        };
+        if (pass > 0) {
+#pragma unroll
+          for (int i = 0; i < T::kOutputs; ++i) {
+            const double distance = static_cast<double>(v[i]) - m.mean;
+            if (is_valid(i)) sum += pass == 1 ? distance : distance * distance;
+          }
+          return;
+        }
+        if (!has_reference) has_reference = choose_reference(v, is_valid, reference);
+        running.add(v, reference, whole(r, base, j.valid), is_valid);
+      });
+      if (pass == 0) {
+        const Slot narrow = running.merged(reference);
+        if (!beyond_fp32(narrow)) return narrow;
+      } else if (pass == 1) {
+        m.mean = sum_warp(sum) / m.count;
+      } else {
+        m.m2 = sum_warp(sum);
+      }
+    }
+    return m;
+  }
+
+  // Any valid value, the same for all lanes. False if there is none yet.
+  template <class IsValid>
+  static __device__ __forceinline__ bool choose_reference(const Values& v, const IsValid& is_valid, float& reference) {
+    bool own = false;
+#pragma unroll
+    for (int i = 0; i < T::kOutputs; ++i) {
+      if (!own && is_valid(i)) reference = v[i], own = true;
+    }
+    const unsigned lanes = __ballot_sync(~0u, own);
+    if (lanes != 0) reference = __shfl_sync(~0u, reference, __ffs(lanes) - 1);
+    return lanes != 0;
+  }
+
+  // Statistics of this CTA's jobs: of each warp's where they belong to one domain, else of each job's.
+  __device__ __forceinline__ void measure() {
+    const bool apart = c_.domains_per_cta > 1;
+    Slot own = {0, 0, 0};
+    for (int batch = 0; batch < c_.batches; ++batch) {
+      load_batch(batch);
+      for_each_job(batch, [&](int held, const Job& j) {
+        const Slot m = measure_job(j, held);
+        if (apart) {
+          if (lane_ == 0) slots()[held] = m;
+        } else if (m.count > 0) {
+          const double all = own.count + m.count, distance = m.mean - own.mean;
+          own.m2 += m.m2 + distance * distance * (own.count * (m.count / all));
+          own.mean += distance * (m.count / all);
+          own.count = all;
+        }
+      });
+    }
+    if (!apart && lane_ == 0) slots()[warp_] = own;
+  }
+
+  // Positions of the domain's jobs before job i, all of them with outputs.
+  __device__ __forceinline__ double positions_before(int64_t i, int64_t valid) const {
+    const Division row = divide(i, c_.pieces);
+    return static_cast<double>(row.quotient * valid + min(row.remainder * c_.piece, valid));
+  }
+
+  // Every CTA's moments to every CTA of the team.
+  __device__ __forceinline__ void exchange(uint64_t tag, int parity) const {
+    ptx::Word* words = p_.slot.words + (int64_t{team_} * 2 + parity) * 2 * c_.team;
+    if (warp_ == 0) {
+      const Slot own = merge_slots(slots(), kWarps, lane_);
+      if (lane_ < 2) publish(words + 2 * rank_ + lane_, tag, lane_ == 0 ? own.mean : own.m2);
+    }
+    const int64_t share = (c_.domain_jobs + c_.team - 1) / c_.team;
+    const Division sample = divide(first_domain_, a_.groups);
+    const int64_t valid = valid_outputs(a_, sample_length(a_, sample.quotient));
+    for (int i = static_cast<int>(threadIdx.x); i < c_.team; i += 32 * kWarps) {
+      const int64_t begin = min(i * share, c_.domain_jobs), end = min(begin + share, c_.domain_jobs);
+      Slot other;
+      other.count = positions_before(end, valid) - positions_before(begin, valid);
+      other.mean = await_double(words + 2 * i, tag);
+      other.m2 = await_double(words + 2 * i + 1, tag);
+      others()[i] = other;
+    }
+  }
+
+  // The batch that was measured last is still there.
+  __device__ __forceinline__ void store_all() const {
+    Norm norm = {0, 0, 0};
+    const bool apart = c_.domains_per_cta > 1;
+    if (a_.groups > 0 && !apart) {
+      norm =
+          norm_from(c_.team > 1 ? merge_slots(others(), c_.team, lane_) : merge_slots(slots(), kWarps, lane_), a_.eps);
+    }
+    for (int batch = c_.batches - 1; batch >= 0; --batch) {
+      if (a_.groups == 0 || batch < c_.batches - 1) load_batch(batch);
+      for_each_job(batch, [&](int held, const Job& j) {
+        if (a_.groups > 0 && apart) {
+          const int first = held / static_cast<int>(c_.domain_jobs) * static_cast<int>(c_.domain_jobs);
+          norm = norm_from(merge_slots(slots() + first, static_cast<int>(c_.domain_jobs), lane_), a_.eps);
+        }
+        store_job(j, held, norm);
+      });
+    }
+  }
+
+  __device__ __forceinline__ void store_job(const Job& j, int held, const Norm& norm) const {
+    const Row<Element> r = row(j, held);
+    const Channel c = channel(j);
+    float scale = 1, plus = 0;
+    if (a_.groups > 0) {
+      const double gamma = a_.gamma != nullptr ? load_parameter<Element>(a_, a_.gamma, j.channel) : 1.0f;
+      // A tiny eps and no spread make more of it than fp32 holds; infinity times a deviation of 0 would be NaN.
+      const double product = norm.rstd * gamma;
+      scale = static_cast<float>(product > FLT_MAX ? FLT_MAX : product < -FLT_MAX ? -FLT_MAX : product);
+      if (a_.beta != nullptr) plus = load_parameter<Element>(a_, a_.beta, j.channel);
+    }
+    Element* const y = output(j);
+    T::for_each_tile(r, j.positions, [&](int base) {
+      Values v;
+      compute(r, c, j.positions, base, v);
+      if (a_.groups > 0) {
+#pragma unroll
+        for (int i = 0; i < T::kOutputs; ++i) v[i] = fmaf(v[i] - norm.mean_high - norm.mean_low, scale, plus);
+      }
+      apply_row_post<Element>(
+          a_, 0, a_.post_count, reinterpret_cast<float(&)[1][T::kOutputs]>(v),
+          [&](int) {
+            return RowPlace{j.n, j.channel};
+          },
+          [&](int i) {
+            const int at = T::position(r, base, lane_, i);
+            return at < 0 || at >= j.valid ? int64_t{-1} : j.first + at;
+          });
+      if (!whole(r, base, j.valid)) {
+#pragma unroll
+        for (int i = 0; i < T::kOutputs; ++i) {
+          if (T::position(r, base, lane_, i) >= j.valid) v[i] = 0;
+        }
+      }
+      store_tile(r, base, j.positions, v, y);
+    });
+  }
+
+  __device__ __forceinline__ void store_tile(const Row<Element>& r, int base, int positions, const Values& v,
+                                             Element* y) const {
+    if constexpr (T::kInVectors) {
+#pragma unroll
+      for (int j = 0; j < T::kVectors; ++j) {
+        const int at = T::position(r, base, lane_, 4 * j);
+        if (at >= 0 && at + 4 <= positions) {
+          alignas(16) Element out[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) out[i] = from_float<Element>(v[4 * j + i]);
+          if constexpr (sizeof(out) == 16) {
+            *reinterpret_cast<uint4*>(y + at) = *reinterpret_cast<const uint4*>(out);
+          } else {
+            *reinterpret_cast<uint2*>(y + at) = *reinterpret_cast<const uint2*>(out);
+          }
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            if (at + i >= 0 && at + i < positions) y[at + i] = from_float<Element>(v[4 * j + i]);
+          }
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < T::kOutputs; ++i) {
+        const int at = T::position(r, base, lane_, i);
+        if (at >= 0 && at < positions) y[at] = from_float<Element>(v[i]);
+      }
+    }
+  }
+
+  const Parameters& p_;
+  const Config& c_;
+  const Arguments& a_;
+  unsigned char* const shared_;
+  const int warp_, lane_, team_, rank_;
+  const float fault_;
+  int64_t first_domain_ = 0;
+  int64_t first_job_ = 0, end_job_ = 0;  // of the team's, this CTA's
+};
+
+template <class T>
+__global__ void __launch_bounds__(32 * kWarps, kPerSm) depthwise_kernel(const __grid_constant__ Parameters p) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  Cta<T>(p, shared).run();
+}
+
+}  // namespace convnorm::cuda::depthwise

@@ -1,0 +1,31 @@
+// Entries of the moments kernels for the host.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/moments/config.hpp"
+
+namespace convnorm::cuda::moments {
+
+// What all three launches receive.
+struct Parameters {
+  Config config;
+  PackedPlan packed;
+  WorkspacePlan places;
+  int measured_width;  // inputs of a channel that a tile of the first launch holds
+  int streamed_width;  // and a window of the last
+  unsigned char* workspace;
+  Arguments arguments;
+};
+
+// w (C_out, C_in/conv_groups, K) -> packed weight.
+void pack(const Arguments& problem, const Config& config, const void* weight, void* packed, cudaStream_t stream);
+
+// Moments of the columns of every slice.
+void launch_measure(const Parameters& parameters, cudaStream_t stream);
+// Slices merged, and what the norm does to every row.
+void launch_channels(const Parameters& parameters, cudaStream_t stream);
+// x to y.
+void launch_stream(const Parameters& parameters, cudaStream_t stream);
+
+}  // namespace convnorm::cuda::moments

@@ -1,0 +1,7 @@
+#include "kernels/cuda/sm90_stream/instance.cuh"
+
+namespace convnorm::cuda::sm90_stream {
+
+template void launch_instance<float, 3, 0>(int, const Parameters&, LaunchShape, cudaStream_t);
+
+}  // namespace convnorm::cuda::sm90_stream

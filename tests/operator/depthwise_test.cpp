@@ -1,0 +1,68 @@
+// The GPU's path for one input channel per output channel: every walk along rows, every kind of edge, domains within a
+// CTA, among CTAs, and larger than the GPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "support/inputs.hpp"
+#include "support/runner.hpp"
+
+namespace convnorm::test {
+namespace {
+
+class Depthwise : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::vector<std::string> all = paths();
+    if (std::find(all.begin(), all.end(), "depthwise") == all.end()) GTEST_SKIP() << "this device has no such path";
+  }
+};
+
+void expect_right(const Inputs& in, int misalignment = 0) {
+  std::vector<std::string> taken;
+  EXPECT_EQ(check_every_path(in, &taken, misalignment), "");
+  EXPECT_NE(std::find(taken.begin(), taken.end(), "depthwise"), taken.end());
+}
+
+constexpr const char* kLines[] = {
+    "n=2,c=5,l=1001,o=5,k=3,d=128,p=128,cg=5,g=1,bias=1,post=relu",
+    "n=1,c=4,l=1280,o=4,k=7,d=256,p=768,cg=4,g=2,pre=prelu,post=film+silu",
+    "n=2,c=6,l=803,o=12,k=3,d=8,p=8:3,cg=6,g=3,bias=1,pre=prelu",
+    "n=2,c=6,l=640,o=6,k=5,d=4,p=8,pad=reflect,cg=6,g=6,post=mish+add",
+    "n=3,c=7,l=517,o=7,k=31,p=15,cg=7,g=1,lengths=1,post=gelu",
+    "n=1,c=40,l=333,o=40,k=1,cg=40,g=40,affine=0",
+    "n=2,c=8,l=999,o=8,k=4,s=3,p=2,pad=replicate,cg=8,g=4,bias=1,lengths=1,post=leaky_relu",
+    "n=1,c=3,l=700,o=9,k=3,d=5,p=5,cg=3,g=3,pre=relu,post=tanh",
+    "n=2,c=6,l=515,o=6,k=3,p=1,cg=6,g=0,bias=1,post=relu+add",
+};
+
+TEST_F(Depthwise, EveryWalkOptionAndType) {
+  for (const char* line : kLines) {
+    for (const char* dtype : {"f32", "f16", "bf16"}) {
+      const std::string typed = std::string(line) + ",dtype=" + dtype;
+      SCOPED_TRACE(typed);
+      expect_right(make_inputs(typed));
+      expect_right(make_inputs(typed, Fill::correlated), 1);
+    }
+  }
+}
+
+TEST_F(Depthwise, DomainsLargerThanTheGpu) {
+  // Each output needs 25,000 inputs on chip; they are read twice.
+  expect_right(make_inputs("n=1,c=300,l=25128,o=300,k=2,d=25000,cg=300,g=1"));
+}
+
+TEST_F(Depthwise, ManyDomainsOneAfterTheOther) { expect_right(make_inputs("n=300,c=9,l=300,o=9,k=3,p=1,cg=9,g=3")); }
+
+TEST_F(Depthwise, AMeanThousandsOfTimesTheSpread) {
+  Inputs in = make_inputs("n=1,c=4,l=3000,o=4,k=3,d=128,p=0,cg=4,g=1", Fill::uniform);
+  for (float& x : in.x) x = 1000.0f + 0.125f * x;
+  expect_right(in);
+}
+
+TEST_F(Depthwise, SameBitsEveryTime) {
+  for (const char* line : kLines) EXPECT_EQ(check_same_bits(make_inputs(line)), "") << line;
+}
+
+}  // namespace
+}  // namespace convnorm::test

@@ -35,9 +35,7 @@ finish() {  # waits for all that was started; shows what failed in full, and of 
 }
 
 "$convnorm" info
-# Alone: these measure how launches get on with one another.
 start test_cuda "$build"/tests/kernels/cuda/test_cuda
-finish
 for shard in 0 1 2 3; do
   start "test_operator.$shard" env GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$shard "$build"/tests/operator/test_operator
   start "test_operator_full.$shard" env GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$shard \

@@ -86,12 +86,13 @@ __device__ __forceinline__ void sum_samples(float (&sum)[2][2][2], int samples_l
   }
 }
 
-// {mean, M2} of every (row, sample) of a warpgroup's block -> table[64][samples]. The counts follow from the tile.
+// {mean, M2} of every (row, sample) of a warpgroup's block, had `bias` been added to the rows of h = 0 and 1 ->
+// table[64][samples]. The counts follow from the tile.
 // Accumulators that are no outputs are overwritten. Neighbouring instructions belong to different sums, so that none
 // waits for the one before.
 template <int kTiles8>
 __device__ __forceinline__ void row_statistics(float (&d)[4 * kTiles8], const Fragment& at, int samples_log2,
-                                               const ValidColumns& valid, float2* table) {
+                                               const ValidColumns& valid, const float (&bias)[2], float2* table) {
   const int samples = 1 << samples_log2;
   float mean[2][2][2] = {}, m2[2][2][2] = {};  // [h][e][parity]
   if (!valid.whole) fill_invalid<kTiles8>(d, at, valid, mean);
@@ -118,8 +119,8 @@ __device__ __forceinline__ void row_statistics(float (&d)[4 * kTiles8], const Fr
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int sample = 2 * at.quad + e;
-      if (sample < samples) row[sample] = make_float2(mean[h][e][0], m2[h][e][0]);
-      if (sample + 8 < samples) row[sample + 8] = make_float2(mean[h][e][1], m2[h][e][1]);
+      if (sample < samples) row[sample] = make_float2(mean[h][e][0] + bias[h], m2[h][e][0]);
+      if (sample + 8 < samples) row[sample + 8] = make_float2(mean[h][e][1] + bias[h], m2[h][e][1]);
     }
   }
 }
@@ -129,7 +130,7 @@ __device__ __forceinline__ void row_statistics(float (&d)[4 * kTiles8], const Fr
 __device__ __forceinline__ Moments merge_rows(const float2* table, int samples_log2, int sample, int first, int end,
                                               float count, int lanes_log2, int lane) {
   const auto rows = static_cast<float>(end - first);
-  const float base = table[(first << samples_log2) + sample].x;
+  const float base = first < end ? table[(first << samples_log2) + sample].x : 0.0f;
   float sum = 0;
 #pragma unroll 1
   for (int row = first + lane; row < end; row += 1 << lanes_log2) sum += table[(row << samples_log2) + sample].x - base;

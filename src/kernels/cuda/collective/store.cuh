@@ -47,37 +47,29 @@ __device__ __forceinline__ uint32_t pack_pair<__nv_bfloat16>(float low, float hi
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-// Row h of kTiles column tiles, the first of which is `first_tile` of the CTA's tile; the row is `channel` of y and
-// starts on a sector.
+// A row of kTiles column tiles, (t, e) -> v[2 * t + e], as the quad holds it; `row` starts on a sector, and `end` columns
+// of it, a whole number of vectors, are outputs.
 template <class Element, int kTiles>
-__device__ __forceinline__ void store_tiles(const float (&d)[4 * kTiles], int h, const Fragment& at, int64_t channel,
-                                            int first_tile, const Destination& to) {
-  const int64_t position = to.columns.first_position + 8 * first_tile;
-  const int64_t left = channel < to.channels ? to.l_out - position : 0;  // a whole number of vectors
-  const int end = static_cast<int>(left < 8 * kTiles ? left : 8 * kTiles);
-  Element* row = static_cast<Element*>(to.y) + to.index(to.columns.first_sample, channel, position);
+__device__ __forceinline__ void store_row(const float (&v)[2 * kTiles], int quad, Element* row, int end) {
   if constexpr (sizeof(Element) == 4) {
     // Neighbouring lanes exchange halves of two tiles: a lane then holds four columns.
-    const bool odd = at.quad & 1;
+    const bool odd = quad & 1;
 #pragma unroll
     for (int t = 0; t < kTiles; t += 2) {
-      const float a0 = d[4 * t + 2 * h], a1 = d[4 * t + 2 * h + 1];
-      const float b0 = d[4 * t + 4 + 2 * h], b1 = d[4 * t + 4 + 2 * h + 1];
+      const float a0 = v[2 * t], a1 = v[2 * t + 1], b0 = v[2 * t + 2], b1 = v[2 * t + 3];
       const float r0 = __shfl_xor_sync(~0u, odd ? a0 : b0, 1), r1 = __shfl_xor_sync(~0u, odd ? a1 : b1, 1);
-      const int column = 8 * (t + odd) + 4 * (at.quad >> 1);
+      const int column = 8 * (t + odd) + 4 * (quad >> 1);
       if (column >= end) continue;
       *reinterpret_cast<float4*>(row + column) = odd ? make_float4(r0, r1, b0, b1) : make_float4(a0, a1, r0, r1);
     }
   } else {
     // A 4 x 4 transposition over the quad: a lane then holds the eight columns of one tile.
-    const bool odd = at.quad & 1, upper = at.quad & 2;
+    const bool odd = quad & 1, upper = quad & 2;
 #pragma unroll
     for (int t = 0; t < kTiles; t += 4) {
       uint32_t pair[4];
 #pragma unroll
-      for (int u = 0; u < 4; ++u) {
-        pair[u] = pack_pair<Element>(d[4 * (t + u) + 2 * h], d[4 * (t + u) + 2 * h + 1]);
-      }
+      for (int u = 0; u < 4; ++u) pair[u] = pack_pair<Element>(v[2 * (t + u)], v[2 * (t + u) + 1]);
       const uint32_t r0 = __shfl_xor_sync(~0u, odd ? pair[0] : pair[1], 1);
       const uint32_t r1 = __shfl_xor_sync(~0u, odd ? pair[2] : pair[3], 1);
       if (odd) {
@@ -92,19 +84,24 @@ __device__ __forceinline__ void store_tiles(const float (&d)[4 * kTiles], int h,
       } else {
         pair[2] = r2, pair[3] = r3;
       }
-      const int column = 8 * (t + at.quad);
+      const int column = 8 * (t + quad);
       if (column >= end) continue;
-      *reinterpret_cast<uint4*>(row + column) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+      __stcs(reinterpret_cast<uint4*>(row + column), make_uint4(pair[0], pair[1], pair[2], pair[3]));
     }
   }
 }
 
-// All of a block's columns.
-template <class Element, int kTiles8>
-__device__ __forceinline__ void store_vectors(const float (&d)[4 * kTiles8], const Fragment& at,
-                                              const Destination& to) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) store_tiles<Element, kTiles8>(d, h, at, to.first_channel + at.row + 8 * h, 0, to);
+// Row h of kTiles column tiles, the first of which is `first_tile` of the CTA's tile.
+template <class Element, int kTiles>
+__device__ __forceinline__ void store_tiles(const float (&v)[2 * kTiles], const Fragment& at, int h, int first_tile,
+                                            const Destination& to) {
+  int channel = to.first_channel + at.row + 8 * h;
+  asm volatile("" : "+r"(channel));  // computing addresses anew is cheaper than keeping them
+  const int64_t position = to.columns.first_position + 8 * first_tile;
+  const int64_t left = channel < to.channels ? to.l_out - position : 0;
+  store_row<Element, kTiles>(v, at.quad,
+                             static_cast<Element*>(to.y) + to.index(to.columns.first_sample, channel, position),
+                             static_cast<int>(left < 8 * kTiles ? left : 8 * kTiles));
 }
 
 // Elements [begin, end) from shared to global memory, both aligned at element 0; whole vectors where they are whole.
@@ -128,19 +125,7 @@ __device__ __forceinline__ int sector_offset(const Element* pointer) {
   return static_cast<int>(reinterpret_cast<uintptr_t>(pointer) % 32 / sizeof(Element));
 }
 
-// Row h of four column tiles (t, e) -> v[2 * t + e], straight to y; as store_vectors().
-template <class Element>
-__device__ __forceinline__ void store_step(const float (&v)[8], const Fragment& at, int h, int first_tile,
-                                           const Destination& to) {
-  float d[16];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) d[i / 2 * 4 + i % 2] = v[i];
-  int channel = to.first_channel + at.row + 8 * h;
-  asm volatile("" : "+r"(channel));  // computing addresses anew is cheaper than keeping them
-  store_tiles<Element, 4>(d, 0, at, channel, first_tile, to);
-}
-
-// As store_step(), an element at a time, wherever y lies.
+// Row h of four column tiles, an element at a time, wherever y lies.
 template <class Element>
 __device__ __forceinline__ void store_elements(const float (&v)[8], const Fragment& at, int h, int first_tile,
                                                const Destination& to) {

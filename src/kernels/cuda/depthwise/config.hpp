@@ -33,7 +33,6 @@ struct Config {
   int teams;
   int domains_per_cta;  // at a time; more than 1 only without teams
   int rounds;
-  int first_ctas;       // that load at once; those beyond begin later. 0: all
   int64_t pieces;       // of a row
   int64_t domains;      // (sample, norm group); (sample, channel) without a norm
   int64_t domain_jobs;  // of one domain

@@ -48,10 +48,6 @@ class Cta {
       auto* shared_tag = reinterpret_cast<uint64_t*>(shared_);
       if (threadIdx.x == 0) *shared_tag = first_tag_of_launch(p_.slot.header, gridDim.x, c_.rounds);
     }
-    // What was asked for first arrives first: the exchange and the stores of the first CTA of an SM then run under the
-    // loads of the second.
-    constexpr unsigned kLaterNanoseconds = 1000;
-    if (c_.first_ctas > 0 && static_cast<int>(blockIdx.x) >= c_.first_ctas) __nanosleep(kLaterNanoseconds);
     for (int round = 0; round < c_.rounds; ++round) {
       first_domain_ = (int64_t{round} * c_.teams + team_) * c_.domains_per_cta;
       const int64_t domains = min(static_cast<int64_t>(c_.domains_per_cta), c_.domains - first_domain_);

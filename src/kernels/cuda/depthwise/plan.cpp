@@ -94,11 +94,6 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   const int64_t rounds = quotient_up(sets, c.teams);
   if (rounds > INT32_MAX) return std::string("there are too many rows for one launch");
   c.rounds = static_cast<int>(rounds);
-  // Where the inputs of one round keep the memory busy for long, the first CTA of each SM loads first.
-  constexpr double kLongLoad = 8e6;  // bytes
-  const double loaded = static_cast<double>(std::min<int64_t>(c.teams, sets)) * static_cast<double>(c.jobs_at_once()) *
-                        c.row_elements * element;
-  if (c.grid() > device.sm_count && loaded > kLongLoad) c.first_ctas = device.sm_count;
   const int64_t own = quotient_up(c.jobs_at_once(), c.team);
   c.held = static_cast<int>(std::min(own, fit));
   const int64_t batches = quotient_up(own, c.held);

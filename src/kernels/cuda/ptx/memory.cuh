@@ -22,6 +22,17 @@ __device__ __forceinline__ uint32_t load_bits(const float* source, bool wanted) 
   return bits;
 }
 
+// As load_bits(), two neighbouring 16-bit elements or one of 32 bits, at a multiple of four bytes; read once.
+__device__ __forceinline__ uint32_t load_word(const void* source, bool wanted) {
+  uint32_t bits;
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n"
+      "@p ld.global.nc.L1::no_allocate.b32 %0, [%1];\n}"
+      : "=r"(bits)
+      : "l"(source), "r"(static_cast<int>(wanted)));
+  return bits;
+}
+
 __device__ __forceinline__ uint32_t load_half_bits(const void* source, bool wanted) {
   uint16_t bits;
   asm volatile(

@@ -20,6 +20,7 @@
 namespace convnorm::cuda::sm90_onchip {
 
 inline constexpr int kBlockRows = 64;  // channels of a warpgroup: M of wgmma
+inline constexpr int kWarpRows = 16;   // of them, those of a warp
 
 // Bytes of one k16 step of a weight block and one part: two core-matrix columns of 64 rows of 16 bytes.
 inline constexpr int kStepBytes = 2 * kBlockRows * 16;
@@ -56,11 +57,13 @@ struct Config {
 
   // x under a tile: `stride` phases of phase_rows rows, row = position * samples + sample.
   bool plain_rows;    // a row is the next position: one sample, stride 1, zeros in the padding, no lengths
+  bool plain_fill;    // and the tile's own positions are rows [pad_left, pad_left + tile_columns)
   int warpgroups;     // that compute: 1, 2 or 4
   int x_slots;        // == chunks: x stays resident
   int chunk_k16;      // chunks are 16 times as many channels
   int slot_items;     // rows of eight channels in a slot
   Divisor slot_rows;  // rows of a slot
+  Divisor halo_rows;  // positions beside the tile's own
   int samples;        // per tile: 1, 2, 4, 8 or 16
   int phase_rows;
   Divisor phase_row_divisor;
@@ -87,6 +90,17 @@ struct Config {
 
   bool staged;  // y goes through shared memory, because its rows do not start on sectors
 
+  // Tiles of one sample whose rows of y start on sectors, and whose groups lie in 16 rows or are made of them: a warp
+  // takes its 16 rows from z to y without waiting for its neighbours (warp_epilogue.cuh).
+  bool by_warps;
+  int piece_rows_log2;     // rows of a group in one warp's 16, its piece
+  int group_pieces;        // pieces of a group in a column of tiles
+  int participants;        // pieces of a group, those of all column tiles
+  int gather_lanes_log2;   // lanes that read the words of one group
+  int domain_groups;       // rounded up to whole tiles
+  int last_columns;        // outputs of the last column tile
+  int words;               // to exchange in one round; 0 if there is nothing to exchange
+
   // For the host: which instance, and what the numbers above follow from.
   int parts;          // 16-bit parts of an operand: 1, 2 or 3
   int tile_columns;   // N of wgmma
@@ -97,7 +111,8 @@ struct Config {
 
   CONVNORM_HOST_DEVICE int ctas() const { return teams * team_ctas; }
   CONVNORM_HOST_DEVICE int rows() const { return static_cast<int>(slot_rows.value); }
-  int64_t exchange_words() const { return int64_t{iterations > 1 ? 2 : 1} * ctas() * warpgroups * words_per_warpgroup; }
+  CONVNORM_HOST_DEVICE bool exchanges() const { return words > 0; }
+  int64_t exchange_words() const { return int64_t{iterations > 1 ? 2 : 1} * words; }
   CONVNORM_HOST_DEVICE int stages_per_block() const { return chunks * tap_groups; }
 };
 
@@ -108,7 +123,7 @@ struct SharedPlan {
   int x_part_bytes;
   int weights;     // weight_slots x stage
   int statistics;  // warpgroups x [64 rows][samples] x {mean, M2 and later rstd}
-  int affine;      // warpgroups x [64 rows] x {gamma, beta}
+  int affine;      // warpgroups x [64 rows] x {gamma, beta, bias, unused}
   int tasks;       // warpgroups x [128 threads] x 16 bytes: epilogue.cuh
   int staging;     // consumer warps x rows of y on their way out
 
@@ -137,7 +152,7 @@ struct SharedPlan {
     x = weights + c.weight_slots * stage_bytes;
     statistics = x + c.x_slots * x_slot_bytes;
     affine = statistics + c.warpgroups * statistics_bytes;
-    tasks = affine + c.warpgroups * kBlockRows * 8;
+    tasks = affine + c.warpgroups * kBlockRows * 16;
     staging = tasks + c.warpgroups * 128 * 16;
     weights_full = staging + c.warpgroups * 4 * staging_bytes;
     weights_empty = weights_full + 8 * c.weight_slots;

@@ -9,20 +9,20 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
-// A warpgroup's block of 64 channels. begin() before the convolution, run() after it.
+// A warpgroup's block of 64 channels. request() and keep() before the convolution, run() after it.
 template <class T>
 class Epilogue {
  public:
   using Element = typename T::Element;
   static constexpr int kValues = T::kAccumulators;
 
-  __device__ __forceinline__ Epilogue(const Parameters& p, unsigned char* shared, int warpgroup)
+  __device__ __forceinline__ Epilogue(const Parameters& p, unsigned char* shared, int warp)
       : p_(p),
         c_(p.config),
         shared_(shared),
-        warpgroup_(warpgroup),
+        warpgroup_(warp / 4),
         at_(threadIdx.x % 128),
-        table_(reinterpret_cast<float2*>(shared + p.plan.statistics + warpgroup * p.plan.statistics_bytes)) {}
+        table_(reinterpret_cast<float2*>(shared + p.plan.statistics + warp / 4 * p.plan.statistics_bytes)) {}
 
   // Of the warpgroup's threads.
   __device__ __forceinline__ void sync() const {
@@ -31,54 +31,59 @@ class Epilogue {
 
   // Computes what would otherwise be waited for when the tile is done. What is kept lies in shared memory: beside 64
   // accumulators there are no registers for it, and what the compiler spills comes back from the second-level cache.
-  __device__ __forceinline__ void begin(const Walk& walk) {
+  __device__ __forceinline__ void request(const Walk& walk) {
     const Arguments& a = p_.arguments;
     block_ = (walk.row_tile << c_.warpgroups_log2) + warpgroup_;
-    if (a.groups == 0 || block_ * kBlockRows >= a.o) return;
+    const int thread = threadIdx.x % 128, channel = block_ * kBlockRows + thread;
+    const bool wanted = thread < kBlockRows && channel < a.o, affine = wanted && a.gamma != nullptr;
+    gamma_ = affine ? load_parameter<Element>(a, a.gamma, channel) : 1.0f;
+    beta_ = affine ? load_parameter<Element>(a, a.beta, channel) : 0.0f;
+    bias_ = wanted && bias_moves_means() ? load_parameter<Element>(a, a.bias, channel) : 0.0f;
+    if (a.groups > 0) task_ = task_of(walk, 0);
+  }
+
+  __device__ __forceinline__ void keep() const {
     const int thread = threadIdx.x % 128;
-    if (thread < kBlockRows) {
-      const int channel = block_ * kBlockRows + thread;
-      const bool affine = a.gamma != nullptr && channel < a.o;
-      affine_table()[thread] = make_float2(affine ? load_parameter<Element>(a, a.gamma, channel) : 1.0f,
-                                           affine ? load_parameter<Element>(a, a.beta, channel) : 0.0f);
-    }
-    task_table()[thread] = task_of(walk, 0);
+    sync();  // the tables are free
+    if (thread < kBlockRows) affine_table()[thread] = make_float4(gamma_, beta_, bias_, 0.0f);
+    task_table()[thread] = task_;
   }
 
   __device__ __forceinline__ void run(const Walk& walk, float (&d)[kValues]) {
     const Arguments& a = p_.arguments;
     if (block_ * kBlockRows >= a.o) return;
     const Columns columns = {walk.first_sample, walk.first_position, c_.samples_log2};
-    if (a.bias != nullptr) add_bias(d);
+    if (a.bias != nullptr && !bias_moves_means()) add_bias(d);
     if (a.pre != CONVNORM_NONE) apply_pre_op(d);
     if (a.groups > 0) {
       const ValidColumns valid = valid_columns(columns);
-      sync();  // the table is free: all threads have read the tile before
-      row_statistics<T::kTiles8>(d, at_, c_.samples_log2, valid, table_);
+      const float bias[2] = {affine_table()[at_.row].z, affine_table()[at_.row + 8].z};
+      row_statistics<T::kTiles8>(d, at_, c_.samples_log2, valid, bias, table_);
       sync();
       merge_groups(walk);
       sync();
     }
     const Destination to = {a.y, a.n, a.o, a.l_out, block_ * kBlockRows, columns};
-    if (p_.store == Store::kVectors && a.post_count == 0 && a.lengths == nullptr) {
-      if (a.groups > 0) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const Scale scale(*this, h);
-#pragma unroll
-          for (int i = 0; i < kValues / 2; ++i) {
-            float& z = d[i / 2 * 4 + 2 * h + i % 2];
-            z = scale(z, i % 2, i / 2 % 2);
-          }
-        }
-      }
-      store_vectors<Element, T::kTiles8>(d, at_, to);
-    } else {
-      finish_in_steps(to, d);
-    }
+    finish_in_steps(to, d);
   }
 
  private:
+  // One group's rows in this block, of one sample, and the group's other participants: a tile's columns of a block
+  // each. A task is shared by 2^lanes_log2 lanes.
+  struct alignas(16) Task {
+    uint8_t first_row, end_row, sample;
+    uint8_t shared;  // the group has other participants
+    int own_word;
+    int word;    // of the lane's first participant; < 0 if it has none
+    float part;  // that one's values
+  };
+
+  // Then it need not be added to every value, where a large one would cost digits.
+  __device__ __forceinline__ bool bias_moves_means() const {
+    const Arguments& a = p_.arguments;
+    return a.bias != nullptr && a.pre == CONVNORM_NONE && a.groups > 0;
+  }
+
   __device__ __forceinline__ int channel(int h) const { return block_ * kBlockRows + at_.row + 8 * h; }
 
   // Outputs of sample n.
@@ -149,18 +154,9 @@ class Epilogue {
     }
   }
 
-  // One group's rows in this block, of one sample, and the group's other participants: a tile's columns of a block
-  // each. A task is shared by 2^lanes_log2 lanes.
-  struct alignas(16) Task {
-    uint8_t first_row, end_row, sample;
-    uint8_t shared;  // the group has other participants
-    int own_word;
-    int word;    // of the lane's first participant; < 0 if it has none
-    float part;  // that one's values
-  };
-
-  __device__ __forceinline__ float2* affine_table() const {
-    return reinterpret_cast<float2*>(shared_ + p_.plan.affine) + warpgroup_ * kBlockRows;
+  // {gamma, beta, bias} of the block's rows.
+  __device__ __forceinline__ float4* affine_table() const {
+    return reinterpret_cast<float4*>(shared_ + p_.plan.affine) + warpgroup_ * kBlockRows;
   }
   __device__ __forceinline__ Task* task_table() const {
     return reinterpret_cast<Task*>(shared_ + p_.plan.tasks) + warpgroup_ * 128;
@@ -245,6 +241,7 @@ class Epilogue {
         if (t.shared) m = all;
       }
       const float rstd = inverse_sqrt(divide(m.m2, m.count) + static_cast<float>(p_.arguments.eps));
+      __syncwarp();  // all lanes of the group have read their rows
 #pragma unroll 1
       for (int row = t.first_row + lane; row < t.end_row; row += lanes) {
         table_[(row << c_.samples_log2) + t.sample] = make_float2(m.mean, rstd);
@@ -272,16 +269,15 @@ class Epilogue {
     float beta;
 
     __device__ __forceinline__ Scale(const Epilogue& of, int h) {
-      const float2 affine = of.affine_table()[of.at_.row + 8 * h];
-      const float gamma = affine.x;
+      const float4 affine = of.affine_table()[of.at_.row + 8 * h];
       beta = affine.y;
       const int samples_log2 = of.c_.samples_log2;
       const float2* row = of.table_ + ((of.at_.row + 8 * h) << samples_log2);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 group = row[of.at_.column(i / 2, i % 2) & ((1 << samples_log2) - 1)];
-        mean[i % 2][i / 2] = group.x;
-        factor[i % 2][i / 2] = group.y * gamma;
+        mean[i % 2][i / 2] = group.x - affine.z;
+        factor[i % 2][i / 2] = group.y * affine.x;
       }
     }
 
@@ -317,7 +313,7 @@ class Epilogue {
         if (a.post_count > 0) apply_ops<Element>(a, step, at_, to.columns, channel(h), first_tile);
         if (a.lengths != nullptr) clear_invalid(step, to.columns, first_tile);
         if (p_.store == Store::kVectors) {
-          store_step<Element>(step, at_, h, first_tile, to);
+          store_tiles<Element, 4>(step, at_, h, first_tile, to);
         } else if (p_.store == Store::kStaged) {
           staged.put(step, h, first_tile);
         } else {
@@ -351,6 +347,8 @@ class Epilogue {
   const Fragment at_;
   float2* const table_;  // [64 rows][samples]
   int block_;
+  float gamma_, beta_, bias_;
+  Task task_;
 };
 
 }  // namespace convnorm::cuda::sm90_onchip

@@ -13,7 +13,7 @@ void launch_instance(const Parameters& parameters, cudaStream_t stream) {
   shape.grid = dim3(c.domain_column_tiles, c.teams, c.domain_row_tiles);
   shape.block = dim3(128 * c.warpgroups + 32 * T::kProducerWarps);
   shape.shared_bytes = parameters.plan.bytes;
-  shape.cooperative = c.words_per_warpgroup > 0;  // CTAs wait for each other
+  shape.cooperative = c.exchanges();  // CTAs wait for each other
   launch("sm90_onchip", onchip<T>, shape, stream, parameters);
 }
 

@@ -8,19 +8,20 @@
 #include "kernels/cuda/sm90_onchip/epilogue.cuh"
 #include "kernels/cuda/sm90_onchip/traits.cuh"
 #include "kernels/cuda/sm90_onchip/walk.cuh"
+#include "kernels/cuda/sm90_onchip/warp_epilogue.cuh"
 #include "kernels/cuda/sm90_onchip/x_loader.cuh"
 
 namespace convnorm::cuda::sm90_onchip {
 
-// By one warp, before the first __syncthreads().
-__device__ __forceinline__ void init_barriers(const Parameters& p, uint32_t shared, int loader_warps, int lane) {
+// By one warp, before all wait for barriers_are_initialised().
+__device__ __forceinline__ void init_barriers(const Parameters& p, uint32_t shared, int lane) {
   const Config& c = p.config;
   const auto init = [&](int first, int count, int arrivals) {
     for (int i = lane; i < count; i += 32) ptx::mbarrier_init(shared + first + 8 * i, arrivals);
   };
   init(p.plan.weights_full, c.weight_slots, 1);
   init(p.plan.weights_empty, c.weight_slots, 1);
-  init(p.plan.x_full, c.x_slots, loader_warps + 4 * c.warpgroups);
+  init(p.plan.x_full, c.x_slots, p.x_arrivals);
   init(p.plan.x_empty, c.x_slots, c.warpgroups);
   init(p.plan.turn, 4, 4);
   init(p.plan.launch_known, 1, 1);
@@ -179,17 +180,20 @@ __global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_consta
 
   const int warpgroup = warp / 4;
   XLoader<T> loader(p, shared);
-  Epilogue<T> epilogue(p, shared, warpgroup);
+  std::conditional_t<T::kByWarps, WarpEpilogue<T>, Epilogue<T>> epilogue(p, shared, warp);
   float initial = 0.0f;
+  const auto meanwhile = [&](const Walk& walk) {
+    if (producer > 0) return;
+    initial = packed_fault(p.arguments);
+    epilogue.request(walk);
+  };
   if (producer == 0) {
-    init_barriers(p, shared_base, T::kLoaderWarps, lane);
-    __syncthreads();
+    init_barriers(p, shared_base, lane);
+    barriers_are_initialised();
+  } else if (p.plain_fill) {
+    loader.first_fill_plain(warp, meanwhile);
   } else {
-    loader.first_fill(threadIdx.x - (producer > 0 ? 32 : 0), [&](const Walk& walk) {
-      if (producer > 0) return;
-      initial = packed_fault(p.arguments);
-      epilogue.begin(walk);
-    });
+    loader.first_fill(threadIdx.x - (producer > 0 ? 32 : 0), meanwhile);
   }
 
   if (producer >= 0) {
@@ -197,7 +201,7 @@ __global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_consta
     if (producer == 0) {
       if (lane == 0) feed_weights<T>(p, shared_base);
     } else {
-      if (c.words_per_warpgroup > 0 && producer == 1 && lane == 0) {
+      if (c.exchanges() && producer == T::kHaloWarps && lane == 0) {
         *reinterpret_cast<uint64_t*>(shared + p.plan.first_tag) =
             first_tag_of_launch(p.slot.header, c.ctas(), c.iterations);
         ptx::mbarrier_arrive(shared_base + p.plan.launch_known);
@@ -215,10 +219,8 @@ __global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_consta
     }
     int tile = 0;
     for (Walk walk(c); walk.next(); ++tile) {
-      if (tile > 0) {
-        epilogue.sync();  // its tables are free
-        epilogue.begin(walk);
-      }
+      if (tile > 0) epilogue.request(walk);
+      epilogue.keep();
       float d[T::kAccumulators];
 #pragma unroll
       for (int i = 0; i < T::kAccumulators; ++i) d[i] = initial;
@@ -236,7 +238,7 @@ __global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_consta
           convolve_chunks.template operator()<1>();
           break;
       }
-      if (c.words_per_warpgroup > 0 && tile == 0) wait(shared_base + p.plan.launch_known, 0, "the launch's number");
+      if (c.exchanges() && tile == 0) wait(shared_base + p.plan.launch_known, 0, "the launch's number");
       epilogue.run(walk, d);
     }
   }

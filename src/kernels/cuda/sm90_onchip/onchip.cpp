@@ -18,7 +18,7 @@ class Sm90Onchip final : public CudaExecutable {
   Sm90Onchip(const PlanRequest& request, const Config& config) : CudaExecutable(request), config_(config) {}
 
   void prepare() const override {
-    if (config_.words_per_warpgroup > 0) reserve_sync_slot(device_.ordinal, config_.exchange_words());
+    if (config_.exchanges()) reserve_sync_slot(device_.ordinal, config_.exchange_words());
   }
 
   size_t workspace_bytes() const override { return 0; }
@@ -34,13 +34,14 @@ class Sm90Onchip final : public CudaExecutable {
         {"tile", fmt::format("{} channels x {} columns ({} samples x {} positions)", kBlockRows * c.warpgroups,
                              c.tile_columns, c.samples, c.tile_positions)},
         {"products", std::to_string(c.parts * (c.parts + 1) / 2)},
+        {"epilogue", c.by_warps ? "by warps" : "by warpgroups"},
         {"order", c.staggered ? "warpgroups one after the other" : "warpgroups side by side"},
         {"x", fmt::format("{} of {} chunks of {} channels, {} rows, {} bytes each", c.x_slots, c.chunks,
                           16 * c.chunk_k16, c.rows(), plan.x_slot_bytes)},
         {"weights", fmt::format("{} stages of {} bytes", c.weight_slots, plan.stage_bytes)},
         {"shared memory", fmt::format("{} bytes", plan.bytes)},
         {"CTAs", fmt::format("{} in {} teams, {} domains, {} each", c.ctas(), c.teams, c.domains, c.iterations)},
-        {"exchange", c.words_per_warpgroup > 0 ? fmt::format("{} words", c.exchange_words()) : "none"},
+        {"exchange", c.exchanges() ? fmt::format("{} words", c.exchange_words()) : "none"},
     };
   }
 
@@ -64,7 +65,7 @@ class Sm90Onchip final : public CudaExecutable {
 
   void enqueue(const Arguments& arguments, void*, cudaStream_t stream) const override {
     SyncSlot slot{};
-    if (config_.words_per_warpgroup > 0) slot = sync_slot(device_.ordinal, stream, config_.exchange_words());
+    if (config_.exchanges()) slot = sync_slot(device_.ordinal, stream, config_.exchange_words());
     launch_onchip(arguments, config_, slot, stream);
   }
 

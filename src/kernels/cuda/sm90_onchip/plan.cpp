@@ -1,7 +1,10 @@
 #include "kernels/cuda/sm90_onchip/plan.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
+
+#include "epilogue/ops.hpp"
 
 namespace convnorm::cuda::sm90_onchip {
 
@@ -116,7 +119,30 @@ class Candidate {
     if (norm && (c_.column_tiles > 1 || crosses_blocks)) {
       c_.words_per_warpgroup = c_.samples == 1 ? std::min(kBlockRows, kBlockRows / group_rows + 2) : 2 * c_.samples;
     }
+    choose_epilogue();
     return std::nullopt;
+  }
+
+  void choose_epilogue() {
+    const int group_rows = static_cast<int>(sizes_.o_per_norm_group);
+    const bool norm = has_norm(p_);
+    // A warp takes 16 rows, the way wgmma deals them out.
+    const bool whole_pieces = !norm || group_rows % kWarpRows == 0 || kWarpRows % group_rows == 0;
+    const auto needs_no_tensor = [](const auto& stage) { return op_info(stage.op).kind == OpKind::pointwise; };
+    c_.by_warps = c_.tile_columns == 128 && c_.samples == 1 && !c_.staged && !p_.lengths &&
+                  p_.pre.op == CONVNORM_NONE && whole_pieces &&
+                  std::all_of(p_.post, p_.post + p_.post_count, needs_no_tensor);
+    c_.words = c_.words_per_warpgroup * c_.ctas() * c_.warpgroups;
+    if (!c_.by_warps) return;
+    c_.last_columns = static_cast<int>(sizes_.l_out - int64_t{c_.column_tiles - 1} * c_.tile_columns);
+    if (!norm) return;
+    c_.piece_rows_log2 = std::countr_zero(static_cast<unsigned>(std::min(group_rows, kWarpRows)));
+    c_.group_pieces = std::max(1, group_rows / kWarpRows);
+    c_.participants = c_.group_pieces * c_.column_tiles;
+    c_.gather_lanes_log2 = std::min(5, static_cast<int>(std::bit_width(static_cast<unsigned>(c_.participants - 1))));
+    const int64_t domain_rows = int64_t{c_.domain_row_tiles} * kBlockRows * c_.warpgroups;
+    c_.domain_groups = static_cast<int>(divide_up(domain_rows, group_rows));
+    if (c_.participants > 1) c_.words = std::max(c_.words, c_.teams * c_.domain_groups * c_.participants);
   }
 
   std::optional<std::string> choose_rings() {
@@ -149,6 +175,10 @@ class Candidate {
   void derive() {
     c_.slot_items = 2 * c_.chunk_k16 * c_.rows();
     c_.plain_rows = c_.samples == 1 && p_.stride == 1 && p_.pad == CONVNORM_ZEROS && !p_.lengths;
+    // 16-bit positions are loaded in pairs.
+    c_.plain_fill = c_.plain_rows && c_.tile_columns == 128 && p_.pad_left <= c_.last_shift &&
+                    p_.l * element_size(p_.dtype) % 4 == 0;
+    c_.halo_rows = Divisor(static_cast<uint32_t>(std::max(c_.last_shift, 1)));
     c_.tap_shift = static_cast<int>(p_.dilation / p_.stride) * c_.samples;
     c_.tap_phase = static_cast<int>(p_.dilation % p_.stride);
     c_.stage_step = c_.staggered ? 1 : c_.warpgroups;

@@ -13,16 +13,20 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
-template <class ElementT, int kPartsT, int kColumnsT, bool kWideT>
+template <class ElementT, int kPartsT, int kColumnsT, bool kWideT, bool kByWarpsT>
 struct Traits {
   using Element = ElementT;
   using Operand = std::conditional_t<std::is_same_v<Element, __half>, __half, __nv_bfloat16>;
   static constexpr int kParts = kPartsT;
   static constexpr int kColumns = kColumnsT;
   static constexpr bool kWide = kWideT;
+  static constexpr bool kByWarps = kByWarpsT;  // the epilogue: warp_epilogue.cuh or epilogue.cuh
   static constexpr int kMostWarpgroups = kWide ? 4 : 2;
   static constexpr int kProducerWarps = kWide ? 4 : 8;  // the first feeds weights, the others load x
   static constexpr int kLoaderWarps = kProducerWarps - 1;
+  // The first fill of plain rows: loader warps 0 to 2 fetch the halo, the computing warpgroups and the other four, if
+  // there are any, the tile's own positions.
+  static constexpr int kHaloWarps = 3;
   static constexpr int kMostThreads = 128 * kMostWarpgroups + 32 * kProducerWarps;
   // A launch of 640 threads gets 96 registers each. They are the pool: the producer warpgroup gives up 32 of its own,
   // and each consumer takes 8.
@@ -54,6 +58,8 @@ struct Input {
 // runs while the first loads wait for them.
 struct Parameters {
   Input input;
+  bool plain_fill;  // the config's, and x is aligned
+  int x_arrivals;   // of warps at a slot of x
   Config config;
   SharedPlan plan;
   SyncSlot slot;
@@ -61,7 +67,10 @@ struct Parameters {
   Arguments arguments;
 };
 
-// Named barriers of the hardware; 0 is __syncthreads().
-enum class NamedBarrier : int { kWarpgroup = 1 };  // kWarpgroup + i: the threads of warpgroup i
+// Named barriers of the hardware.
+enum class NamedBarrier : int {
+  kBlock = 0,      // all threads, which come from different places: __syncthreads() is for one place
+  kWarpgroup = 1,  // + i: the threads of warpgroup i
+};
 
 }  // namespace convnorm::cuda::sm90_onchip

@@ -15,6 +15,10 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
+__device__ __forceinline__ void barriers_are_initialised() {
+  ptx::named_barrier(static_cast<int>(NamedBarrier::kBlock), static_cast<int>(blockDim.x));
+}
+
 template <class T>
 class XLoader {
  public:
@@ -25,11 +29,11 @@ class XLoader {
       : p_(p), in_(p.input), c_(p.config), shared_(shared), walk_(p.config) {}
 
   // The first x_slots chunks of the CTA's first tile, by all warps but the one that feeds weights: `thread` counts
-  // their threads. Contains the CTA's first __syncthreads(), behind the first loads and `meanwhile`.
+  // their threads. Waits for barriers_are_initialised() behind the first loads and `meanwhile`.
   template <class Meanwhile>
   __device__ __forceinline__ void first_fill(int thread, const Meanwhile& meanwhile) {
     const int threads = static_cast<int>(blockDim.x) - 32;
-    const bool any = next_tile();
+    any_ = next_tile();
     bool ready = false;
     // A thread takes the same one or two items of every chunk.
 #pragma unroll 1
@@ -37,7 +41,7 @@ class XLoader {
       const bool two = first + threads < c_.slot_items, last = first + 2 * threads >= c_.slot_items;
       Source sources[2];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) sources[i] = source_of(first + i * threads + thread, any);
+      for (int i = 0; i < 2; ++i) sources[i] = source_of(first + i * threads + thread, any_);
       const int step = two ? 2 : 4;  // chunks
 #pragma unroll 1
       for (int chunk = 0; chunk < c_.x_slots; chunk += step) {
@@ -53,7 +57,7 @@ class XLoader {
         if (!ready) {
           ready = true;
           meanwhile(walk_);
-          __syncthreads();  // barriers are initialised
+          barriers_are_initialised();
         }
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
@@ -68,12 +72,26 @@ class XLoader {
     }
   }
 
+  // The same where rows are positions: computing warpgroup 0, which multiplies first, loads one unit, the other
+  // warpgroups and those of the loader warps that make up one take all others in turn.
+  template <class Meanwhile>
+  __device__ __forceinline__ void first_fill_plain(int warp, const Meanwhile& meanwhile) {
+    any_ = next_tile();
+    const int loader = warp - 4 * c_.warpgroups - 1;
+    if (loader >= 0 && loader < T::kHaloWarps) {
+      fill_halo(32 * loader + threadIdx.x % 32);
+    } else {
+      fill_own(loader < 0 ? warp / 4 : c_.warpgroups, meanwhile);
+    }
+  }
+
   // Everything after the first fill, by the loader warps.
   __device__ __forceinline__ void refill(int loader_warp) {
     constexpr int kBatch = 2, kThreads = 32 * T::kLoaderWarps;
     const int thread = 32 * loader_warp + threadIdx.x % 32;
-    // The computing warps, which took part in the first fill, arrive by proxy.
-    const uint32_t arrivals = loader_warp == 0 ? 1 + 4 * c_.warpgroups : 1;
+    // By proxy for all that took part in the first fill.
+    const uint32_t arrivals = loader_warp == 0 ? p_.x_arrivals - (T::kLoaderWarps - 1) : 1;
+    if (!any_) return;
     int slot = 0;
     uint32_t parity = 0;
     int chunk = c_.x_slots;
@@ -104,6 +122,85 @@ class XLoader {
   }
 
  private:
+  // A unit: all 128 positions of eight channels, or of sixteen in pairs of 16 bits, by a warpgroup.
+  static constexpr bool kPairs = sizeof(Element) == 2;
+  static constexpr int kUnitK8 = kPairs ? 2 : 1;
+
+  template <class Meanwhile>
+  __device__ __forceinline__ void fill_own(int group, const Meanwhile& meanwhile) {
+    constexpr int kBatch = kPairs ? 4 : 5;
+    const int thread = threadIdx.x % 128;
+    const int row = kPairs ? thread % 64 * 2 : thread, first_k8 = kPairs ? thread / 64 : 0;
+    const int slot_units_log2 = __ffs(c_.chunk_k16) - (kPairs ? 1 : 0), units = c_.x_slots << slot_units_log2;
+    const int groups = c_.warpgroups + (T::kLoaderWarps > T::kHaloWarps ? 1 : 0);
+    const int step = group == 0 ? units : groups - 1;
+    const bool inside = any_ && walk_.first_position + row < in_.length;
+    const Element* position = x_ + walk_.first_position + row;
+    unsigned char* const to = shared_ + p_.plan.x + (in_.pad_left + row) * 16;
+    bool ready = false;
+#pragma unroll 1
+    for (int first = group; first < units || !ready; first += kBatch * step) {
+      uint32_t bits[kBatch][8];
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        const int channel = 8 * ((first + u * step) * kUnitK8 + first_k8);
+        if (first + u * step >= units) continue;
+        const Element* from = position + int64_t{channel} * in_.length;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          bits[u][j] = ptx::load_word(from, inside && channel + j < in_.channels);
+          from += in_.length;
+        }
+      }
+      if (!ready) {
+        ready = true;
+        meanwhile(walk_);
+        barriers_are_initialised();
+      }
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        const int unit = first + u * step, slot = unit >> slot_units_log2;
+        if (unit >= units) continue;
+        const int k8 = (unit - (slot << slot_units_log2)) * kUnitK8 + first_k8;
+        unsigned char* destination = to + slot * p_.plan.x_slot_bytes + k8 * c_.rows() * 16;
+        if constexpr (kPairs) {
+          store_halves<0x5410>(bits[u], destination);
+          store_halves<0x7632>(bits[u], destination + 16);
+        } else {
+          store_parts(bits[u], destination);
+        }
+        publish(slot, 1);
+      }
+    }
+  }
+
+  // Rows beside the tile's own, by `thread` of the halo warps: an item is eight channels of one.
+  __device__ __forceinline__ void fill_halo(int thread) {
+    const int items = 2 * c_.last_shift * c_.chunk_k16 * c_.x_slots;
+    bool ready = false;
+#pragma unroll 1
+    for (int first = thread & ~31; first < items || !ready; first += 32 * T::kHaloWarps) {
+      const int item = first + threadIdx.x % 32;
+      const int k8 = static_cast<int>(c_.halo_rows.divide(item)), beside = item - k8 * c_.last_shift;
+      const int row = beside < in_.pad_left ? beside : beside + T::kColumns;
+      const int position = first_position_ + row;
+      const bool inside = any_ && item < items && static_cast<unsigned>(position) < static_cast<unsigned>(in_.length);
+      uint32_t bits[8];
+      load_channels(bits, {x_ + int64_t{8 * k8} * in_.length + position, inside ? in_.channels - 8 * k8 : 0}, 0, true);
+      if (!ready) {
+        ready = true;
+        barriers_are_initialised();
+      }
+      const int slot = k8 >> __ffs(c_.chunk_k16);  // 2 * chunk_k16 to a slot
+      if (item < items) {
+        store_item(bits, slot, (k8 - slot * 2 * c_.chunk_k16) * c_.rows() + row);
+      }
+    }
+    ptx::fence_proxy_async();
+    __syncwarp();
+    for (int slot = threadIdx.x % 32; slot < c_.x_slots; slot += 32) ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot));
+  }
+
   // Eight channels of a row of chunk 0.
   struct Source {
     const Element* address;
@@ -169,25 +266,35 @@ class XLoader {
   __device__ __forceinline__ void store_item(const uint32_t (&bits)[8], int slot, int item) const {
     unsigned char* destination = shared_ + p_.plan.x + slot * p_.plan.x_slot_bytes + item * 16;
     if constexpr (sizeof(Element) == 2) {
-      *reinterpret_cast<uint4*>(destination) =
-          make_uint4(__byte_perm(bits[0], bits[1], 0x5410), __byte_perm(bits[2], bits[3], 0x5410),
-                     __byte_perm(bits[4], bits[5], 0x5410), __byte_perm(bits[6], bits[7], 0x5410));
+      store_halves<0x5410>(bits, destination);
     } else {
-      float rest[8];
+      store_parts(bits, destination);
+    }
+  }
+
+  // The lower or the upper halves of eight words.
+  template <unsigned kHalves>
+  static __device__ __forceinline__ void store_halves(const uint32_t (&bits)[8], unsigned char* destination) {
+    *reinterpret_cast<uint4*>(destination) =
+        make_uint4(__byte_perm(bits[0], bits[1], kHalves), __byte_perm(bits[2], bits[3], kHalves),
+                   __byte_perm(bits[4], bits[5], kHalves), __byte_perm(bits[6], bits[7], kHalves));
+  }
+
+  __device__ __forceinline__ void store_parts(const uint32_t (&bits)[8], unsigned char* destination) const {
+    float rest[8];
 #pragma unroll
-      for (int j = 0; j < 8; ++j) rest[j] = __uint_as_float(bits[j]);
+    for (int j = 0; j < 8; ++j) rest[j] = __uint_as_float(bits[j]);
 #pragma unroll
-      for (int part = 0; part < T::kParts; ++part) {
-        uint32_t packed[4];
+    for (int part = 0; part < T::kParts; ++part) {
+      uint32_t packed[4];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) packed[j] = pack_pair<Operand>(rest[2 * j], rest[2 * j + 1]);
-        *reinterpret_cast<uint4*>(destination + part * p_.plan.x_part_bytes) =
-            make_uint4(packed[0], packed[1], packed[2], packed[3]);
+      for (int j = 0; j < 4; ++j) packed[j] = pack_pair<Operand>(rest[2 * j], rest[2 * j + 1]);
+      *reinterpret_cast<uint4*>(destination + part * p_.plan.x_part_bytes) =
+          make_uint4(packed[0], packed[1], packed[2], packed[3]);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          rest[2 * j] -= __uint_as_float(packed[j] << 16);
-          rest[2 * j + 1] -= __uint_as_float(packed[j] & 0xffff0000u);
-        }
+      for (int j = 0; j < 4; ++j) {
+        rest[2 * j] -= __uint_as_float(packed[j] << 16);
+        rest[2 * j + 1] -= __uint_as_float(packed[j] & 0xffff0000u);
       }
     }
   }
@@ -210,6 +317,7 @@ class XLoader {
   Walk walk_;
   const Element* x_;    // of the tile's first sample
   int first_position_;  // in x, of the tile's first row; negative in the padding
+  bool any_;            // there is a first tile
 };
 
 }  // namespace convnorm::cuda::sm90_onchip

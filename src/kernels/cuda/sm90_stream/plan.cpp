@@ -169,10 +169,15 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
 }
 
 double estimated_us(const Problem& problem, const Config& config) {
-  // Measured on an H200: 5 to 84 MB of weights on 64 to 128 CTAs. A CTA alone draws more than its share.
-  constexpr double kFixedUs = 4.4, kBytesPerUs = 3.86e6, kBytesPerUsOfCta = 6e4;
+  // Measured on an H200: 3 to 84 MB of weights on 64 to 128 CTAs. A CTA alone draws more than its share. Products
+  // overlap the weights by half; shifting inputs, or loading them once per tap, takes as long again.
+  constexpr double kFixedUs = 3.9, kBytesPerUs = 4.25e6, kBytesPerUsOfCta = 6.6e4, kProductsPerUs = 1100;
   const double bytes = 2.0 * static_cast<double>(packed_elements(problem, config));
-  return kFixedUs + std::max(bytes / kBytesPerUs, bytes / config.grid() / kBytesPerUsOfCta);
+  const double memory = std::max(bytes / kBytesPerUs, bytes / config.grid() / kBytesPerUsOfCta);
+  const double products = static_cast<double>(config.blocks_per_warp) * kWarps * static_cast<double>(problem.k) *
+                          config.products() * config.tiles8;  // of a CTA, by mma.sync
+  const double compute = products / kProductsPerUs * (config.taps == 0 || config.tiles8 > 4 ? 2 : 1);
+  return kFixedUs + std::max(memory, compute) + std::min(memory, compute) / 2;
 }
 
 int64_t packed_elements(const Problem& problem, const Config& config) {

@@ -2,6 +2,6 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
-template void launch_instance<Traits<float, 1, 128, true>>(const Parameters&, cudaStream_t);
+template void launch_instance<Traits<float, 1, 128, true, false>>(const Parameters&, cudaStream_t);
 
 }  // namespace convnorm::cuda::sm90_onchip

@@ -2,6 +2,6 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
-template void launch_instance<Traits<float, 3, 128, false>>(const Parameters&, cudaStream_t);
+template void launch_instance<Traits<float, 3, 128, false, false>>(const Parameters&, cudaStream_t);
 
 }  // namespace convnorm::cuda::sm90_onchip

@@ -130,7 +130,7 @@ SyncSlot sync_slot(int device, cudaStream_t stream, int64_t words) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long capture = 0;
   cudaGraph_t graph = nullptr;
-  check(cudaStreamGetCaptureInfo(stream, &status, &capture, &graph, nullptr, nullptr, nullptr),
+  check(cudaStreamGetCaptureInfo(stream, &status, &capture, &graph),
         "asking whether a stream is captured");
   Slot slot;
   if (status == cudaStreamCaptureStatusActive) {

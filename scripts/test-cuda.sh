@@ -28,7 +28,10 @@ finish() {  # waits for all that was started; shows what failed in full, and of 
     else
       failed=1
       printf '%-28s FAILED\n' "$name"
-      grep -vE '^\[ RUN|^\[ +OK|^\[-|^$' "$logs/$name" | tail -n 60 | cut -c 1-400
+      # Of a long log its beginning, where the cause is, and its end.
+      grep -vE '^\[ RUN|^\[ +OK|^\[-|^$|Host Frame|Saved host' "$logs/$name" | cut -c 1-400 >"$logs/$name.short"
+      head -n 60 "$logs/$name.short"
+      tail -n +61 "$logs/$name.short" | tail -n 20
     fi
   done
   running=()

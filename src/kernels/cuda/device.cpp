@@ -86,20 +86,6 @@ DeviceLimits limits_of(int ordinal) {
 
 }  // namespace
 
-double DeviceLimits::peak_gflops(bool tensor_cores) const {
-  // Of one SM in a clock, from the vendor's tables. Consumer boards may have half of what their architecture can do.
-  struct Rate {
-    int major, minor, fma, tensor;
-  };
-  constexpr Rate kRates[] = {{7, 5, 128, 1024}, {8, 0, 128, 2048},  {8, 6, 256, 1024},  {8, 9, 256, 1024},
-                             {9, 0, 256, 4096}, {10, 0, 256, 8192}, {10, 3, 256, 8192}, {12, 0, 256, 1024}};
-  for (const Rate& rate : kRates) {
-    if (rate.major == major && rate.minor == minor)
-      return (tensor_cores ? rate.tensor : rate.fma) * clock_ghz * sm_count;
-  }
-  return 0;
-}
-
 DeviceLimits current_device() {
   int count = 0;
   const cudaError_t found = cudaGetDeviceCount(&count);

@@ -24,7 +24,19 @@ struct DeviceLimits {
   std::string architecture() const { return "sm_" + std::to_string(10 * major + minor); }
 
   // FLOPs of all SMs in a second by fp32 multiply-adds, or by dense 16-bit products on tensor cores; 0: not known.
-  double peak_gflops(bool tensor_cores) const;
+  double peak_gflops(bool tensor_cores) const {
+    // Of one SM in a clock, from the vendor's tables. Consumer boards may have half of what their architecture can do.
+    struct Rate {
+      int major, minor, fma, tensor;
+    };
+    constexpr Rate kRates[] = {{7, 5, 128, 1024}, {8, 0, 128, 2048},  {8, 6, 256, 1024},  {8, 9, 256, 1024},
+                               {9, 0, 256, 4096}, {10, 0, 256, 8192}, {10, 3, 256, 8192}, {12, 0, 256, 1024}};
+    for (const Rate& rate : kRates) {
+      if (rate.major == major && rate.minor == minor)
+        return (tensor_cores ? rate.tensor : rate.fma) * clock_ghz * sm_count;
+    }
+    return 0;
+  }
 };
 
 // Machine code in this build ("sm_90"), or intermediate code that the driver compiles ("compute_120").

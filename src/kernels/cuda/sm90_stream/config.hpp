@@ -68,6 +68,8 @@ inline constexpr int kPrefetchedBytes = 20 << 10;  // of a warp's weights, into 
 inline constexpr int kWarps = 8;                   // of a CTA
 inline constexpr int kMostRingBytes = 213 << 10;   // of all warps: weights and inputs in flight
 
+inline constexpr int kMomentsBytes = 8;  // of a unit: mean and M2 as fp32
+
 // The one plan of shared memory; byte offsets. First the barriers: sums received, and moments of all samples received.
 // All that is needed early has a fixed place.
 inline constexpr int kSumsBarrier = 0, kMomentsBarrier = 8;
@@ -82,9 +84,9 @@ struct SharedPlan {
 inline SharedPlan shared_plan(const Config& c, int samples) {
   SharedPlan s{};
   s.moments = kTagOffset + 8;
-  s.received = (s.moments + samples * c.cluster_units() * 8 + 15) / 16 * 16;
+  s.received = (s.moments + samples * c.cluster_units() * kMomentsBytes + 15) / 16 * 16;
   s.sums_expected = c.k_slices_log2 == 0 ? 0 : (samples << c.slices_log2) * 32 * kPerLane * 4;
-  s.moments_expected = c.exchange == Exchange::kCluster ? samples * c.cluster_units() * 8 : 0;
+  s.moments_expected = c.exchange == Exchange::kCluster ? samples * c.cluster_units() * kMomentsBytes : 0;
   s.ring = s.received + s.sums_expected;
   return s;
 }

@@ -231,7 +231,12 @@ class Finish {
     float2* sample = reinterpret_cast<float2*>(shared_ + t_.moments) + n_ * t_.cluster_units;
     const uint32_t barrier = ptx::shared_address(shared_) + kMomentsBarrier;
     const float two[2] = {__shfl_sync(~0u, own.mean, 0), __shfl_sync(~0u, own.m2, 0)};
-    if (lane_ < t_.cluster) {
+    if (t_.cluster == 1) {  // st.async is for clusters of more than one CTA
+      if (lane_ == 0) {
+        sample[unit] = make_float2(two[0], two[1]);
+        ptx::mbarrier_arrive(barrier);
+      }
+    } else if (lane_ < t_.cluster) {
       ptx::store_async(ptx::map_to_rank(ptx::shared_address(sample + unit), lane_), two,
                        ptx::map_to_rank(barrier, lane_));
     }

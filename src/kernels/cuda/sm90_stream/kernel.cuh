@@ -11,11 +11,13 @@ namespace convnorm::cuda::sm90_stream {
 
 // By one thread, before the cluster's first arrival.
 __device__ __forceinline__ void init_barriers(const Tail& t, uint32_t barriers) {
+  // A CTA alone stores by itself, and its units arrive; between CTAs the bytes that land count.
+  const bool alone = t.cluster == 1;
   ptx::mbarrier_init(barriers + kSumsBarrier, 1);
-  ptx::mbarrier_init(barriers + kMomentsBarrier, 1);
+  ptx::mbarrier_init(barriers + kMomentsBarrier, alone ? max(t.moments_expected / kMomentsBytes, 1) : 1);
   ptx::fence_mbarrier_init();
   ptx::mbarrier_arrive_expect_tx(barriers + kSumsBarrier, t.sums_expected);
-  ptx::mbarrier_arrive_expect_tx(barriers + kMomentsBarrier, t.moments_expected);
+  if (!alone) ptx::mbarrier_arrive_expect_tx(barriers + kMomentsBarrier, t.moments_expected);
 }
 
 // Part `part` of a tap's weights, as the A operand.

@@ -2,8 +2,8 @@
 
 usage: paths.py CONVNORM [--layers bench/shapes/layers.txt] [--only a,b] [--skip any_arch] [--min-time 0.01]
 
-Prints `name<TAB>problem line<TAB>path<TAB>microseconds`, cold, by graph replay, for each path that accepts. Tests hold the
-planner to the tables of this form in bench/results: the path that it expects to be the fastest has to be.
+Prints `name<TAB>problem line<TAB>path<TAB>microseconds`, cold, by graph replay, for each path that accepts. Tests hold
+the planner to a table of this form in bench/results: the path that it expects to be the fastest has to be.
 """
 import argparse
 import datetime

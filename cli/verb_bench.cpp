@@ -103,6 +103,7 @@ class Bench {
     record["constant_weights"] = flags_.plan.constant_weights;
     record["per_block_us"] = significant(timing.median * 1e6 / static_cast<double>(blocks.size()));
     add_timing(record, timing, cost, std::nullopt);
+    if (timing.clock_mhz) record["clock_mhz"] = *timing.clock_mhz;
     if (!timing.fault.empty()) record["fault"] = timing.fault;
     progress_.clear();
     print_record(record, flags_.json);

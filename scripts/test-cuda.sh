@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs what needs a GPU, from a build that has CUDA: the tests of calls and of launches beside one another, the operator's
-# suite with tensors in device memory, random problems from several seeds, and the self-test under compute-sanitizer.
+# Runs what needs a GPU, from a build that has CUDA: tests of calls and of launches beside one another, the operator's suite
+# with tensors in device memory, random problems from several seeds, and the self-test under compute-sanitizer.
 # Ends with status 0 if all of it passed.
 #
 # usage: scripts/test-cuda.sh BUILD [SEEDS]
@@ -20,7 +20,7 @@ start() {  # name, command...
   running[$name]=$!
 }
 failed=0
-finish() {  # waits for all that was started; shows what failed in full, and of the rest the line that sums it up
+finish() {  # waits for all that was started; shows the beginning and the end of what failed, and of the rest its sum
   local name
   for name in $(printf '%s\n' "${!running[@]}" | sort); do
     if wait "${running[$name]}"; then
@@ -48,6 +48,7 @@ for ((seed = 1; seed <= seeds; ++seed)); do
   start "test_properties.$seed" env RC_PARAMS="seed=$seed max_success=200" "$build"/tests/operator/test_properties
 done
 finish
+start chain "$convnorm" bench "@$(dirname "$0")/../bench/shapes/policy_chain.txt" --device cuda --chain --constant-weights
 for tool in memcheck racecheck synccheck initcheck; do
   start "selftest_$tool" compute-sanitizer --tool $tool --error-exitcode 9 "$convnorm" selftest --device cuda
 done

@@ -173,7 +173,8 @@ CONVNORM_API int64_t convnorm_problem_output_channels(const convnorm_problem* pr
 typedef struct convnorm_plan_options {
   convnorm_device device; /* CONVNORM_CUDA: the device that is current when the plan is created */
   int32_t threads;    /* most workers of one execute; 0: as many as the default pool has; not used on GPUs */
-  const char* path;   /* null: the first of the registry that accepts; else this one or UNSUPPORTED with its reason */
+  const char* path;   /* null: the one expected to be the fastest, on CPUs the first of the registry that accepts;
+                         else this one or UNSUPPORTED with its reason */
   const char* target; /* null: the best of this machine; else "SSE4", "AVX2", "AVX3", "NEON", ..., or a GPU's "sm_90" */
   /* 0, or 1 for a promise that lets a GPU fetch the weight of one execute while the kernel before it still runs
    * (programmatic dependent launch): no packed_weight given to execute is written, or copied, by a kernel that comes

@@ -183,7 +183,7 @@ struct Tensors {
 struct PlanOptions {
   convnorm_device device = CONVNORM_CPU;
   int threads = 0;          // 0: as many as the default pool has
-  std::string path = {};    // empty: the first that accepts
+  std::string path = {};    // empty: the one that is expected to be the fastest
   std::string target = {};  // empty: the best instruction set of this machine
   bool constant_weights = false;  // the promise of convnorm_plan_options::constant_weights
 };

@@ -216,6 +216,8 @@ expect 0 bench $short --min-time 0.01 --json --hot --no-check
 json compared median_us
 grep -q '"compared":"nothing"' out || fail "--no-check does not say so"
 refuse 'n=0' bench n=0,c=1,l=4,o=2,k=1,g=1
+refuse '--chain' bench $short --device cpu --chain
+expect 0 bench $short --device cpu --min-time 0.01 --constant-weights --no-check
 
 # ---- explain, info, selftest
 expect 0 explain $line

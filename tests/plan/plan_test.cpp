@@ -54,6 +54,43 @@ TEST(Plan, ListsTheNamesItKnows) {
   EXPECT_THAT(failure({.target = "AVX9"}, CONVNORM_INVALID_ARGUMENT), AllOf(HasSubstr("AVX9"), HasSubstr("scalar")));
 }
 
+TEST(Plan, RefusesAPromiseThatIsNoYesOrNo) {
+  EXPECT_THAT(failure({.constant_weights = 2}, CONVNORM_INVALID_ARGUMENT), HasSubstr("constant_weights=2"));
+}
+
+// A path of a known time, and one that refuses.
+class Timed final : public Executable {
+ public:
+  explicit Timed(double us) : us_(us) {}
+  size_t packed_bytes() const override { return 0; }
+  void pack(const void*, void*, const Launch&) const override {}
+  size_t workspace_bytes() const override { return 0; }
+  void run(const convnorm_tensors&, const void*, void*, const Launch&) const override {}
+  std::vector<std::pair<std::string, std::string>> config() const override { return {}; }
+  Accounting accounting() const override { return {}; }
+  double expected_us() const override { return us_; }
+
+ private:
+  double us_;
+};
+
+TEST(Plan, TakesThePathOfTheLeastExpectedTime) {
+  constexpr Implementation kPaths[] = {
+      {"slow", "", "", false, [](const PlanRequest&) -> Answer { return std::make_unique<Timed>(5); }},
+      {"fast", "", "", false, [](const PlanRequest&) -> Answer { return std::make_unique<Timed>(3); }},
+      {"unable", "", "", false, [](const PlanRequest&) -> Answer { return Refusal{"it cannot"}; }},
+      {"as fast", "", "", false, [](const PlanRequest&) -> Answer { return std::make_unique<Timed>(3); }}};
+  const PlanRequest request{kProblem, Sizes(kProblem), 1, "scalar"};
+  const Choice choice = choose(kPaths, request, nullptr);
+  EXPECT_STREQ(choice.implementation->name, "fast");
+  ASSERT_EQ(choice.refusals.size(), 3u);
+  EXPECT_EQ(choice.refusals[0].first, "slow");
+  EXPECT_THAT(choice.refusals[0].second, HasSubstr("expected to be slower, at 5 us"));
+  EXPECT_EQ(choice.refusals[1], std::make_pair(std::string("unable"), std::string("it cannot")));
+  EXPECT_EQ(choice.refusals[2].first, "as fast");
+  EXPECT_STREQ(choose(kPaths, request, "slow").implementation->name, "slow");
+}
+
 TEST(Plan, B073_SaysThatThereIsNoCuda) {
   if (!cuda::presence().usable) {
     EXPECT_THAT(failure({.device = CONVNORM_CUDA}, CONVNORM_NO_DEVICE), HasSubstr("use device=cpu"));

@@ -26,6 +26,14 @@ void opt_in(const char* name, const void* kernel, size_t shared_bytes) {
         name);
 }
 
+// Code for older GPUs, of which the driver makes code for newer ones, has no griddepcontrol.wait.
+bool waits_for_predecessors(const char* name, const void* kernel) {
+  constexpr int kFirst = 90;
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel), name);
+  return attributes.ptxVersion >= kFirst;
+}
+
 }  // namespace
 
 void check(cudaError_t result, const char* what) {
@@ -50,7 +58,7 @@ void launch_kernel(const char* name, const void* kernel, const LaunchShape& shap
     attributes[count].val.clusterDim.y = 1;
     attributes[count++].val.clusterDim.z = 1;
   }
-  if (shape.programmatic) {
+  if (shape.programmatic && waits_for_predecessors(name, kernel)) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }

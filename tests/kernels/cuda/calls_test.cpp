@@ -101,11 +101,7 @@ TEST_F(Calls, PackingNeverStandsDirectlyBeforeADependentLaunch) {
     cudaStreamCaptureStatus status;
     const cudaGraphNode_t* nodes = nullptr;
     size_t count = 0;
-#if CUDART_VERSION >= 13000
     EXPECT_EQ(cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, nullptr, &count), cudaSuccess);
-#else
-    EXPECT_EQ(cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, &count), cudaSuccess);
-#endif
     return count == 1 ? nodes[0] : nullptr;
   };
   const cudaGraphNode_t packed = last_node();

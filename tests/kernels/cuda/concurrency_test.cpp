@@ -21,13 +21,15 @@ namespace {
 using testing::HasSubstr;
 
 // Problems whose CTAs exchange: several tiles a group, several groups a tile, more domains than CTAs; clusters, and
-// words where a group is larger than a cluster. The last one takes several launches instead.
+// words where a group is larger than a cluster. The last two take several launches instead.
 constexpr std::pair<const char*, const char*> kExchanging[] = {
     {"sm90_onchip", "n=3,c=32,l=300,o=128,k=3,p=1,g=4,bias=1,post=silu"},
     {"sm90_onchip", "n=2,c=16,l=1000,o=256,k=1,g=1,bias=1"},
     {"sm90_onchip", "n=140,c=16,l=130,o=64,k=1,g=2,bias=1"},
     {"sm90_stream", "n=1,c=512,l=16,o=512,k=5,p=2,g=8,bias=1,post=mish"},
     {"sm90_stream", "n=1,c=512,l=4,o=1024,k=5,p=2,g=1,bias=1,post=mish"},
+    {"depthwise", "n=2,c=64,l=3000,o=64,k=3,p=1,cg=64,g=1,bias=1"},
+    {"moments", "n=2,c=1,l=16000,o=64,k=10,s=5,g=64,bias=1,post=gelu"},
     {"any_arch", "n=2,c=16,l=300,o=64,k=3,p=1,g=2,bias=1,post=gelu"},
 };
 
@@ -105,7 +107,7 @@ class Concurrency : public testing::Test {
     const bool taken = convnorm_plan_create(&p, &options, &plan) == CONVNORM_OK;
     convnorm_plan_destroy(plan);
     if (!taken) {
-      EXPECT_THAT(convnorm_last_error(), HasSubstr("compute capability"));
+      EXPECT_THAT(convnorm_last_error(), testing::AnyOf(HasSubstr("compute capability"), HasSubstr("sm_80")));
     }
     return taken;
   }
@@ -220,7 +222,7 @@ TEST_F(Concurrency, B074_FourHostThreadsWithMixedShapesOnSharedPlans) {
     threads.emplace_back([&, t] {
       for (int round = 0; round < 500; ++round) {
         Series& series = *series_[(static_cast<size_t>(round) + t) % series_.size()];
-        // any_arch keeps z in the workspace, which the threads share: it is for the plans of one thread.
+        // Threads that share a plan need workspaces of their own; here only one of them takes the plans that use any.
         if (series.call().workspace->size() > 0 && t > 0) continue;
         std::vector<std::byte> bytes(series.alone().size(), std::byte{0xff});
         const DeviceBlock y(bytes.data(), bytes.size());

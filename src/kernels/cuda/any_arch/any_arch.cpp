@@ -93,7 +93,7 @@ class AnyArch final : public CudaExecutable {
   }
 
   double expected_us() const override {
-    // Measured on an H200. Elsewhere no other path competes.
+    // Measured on an H200. On other GPUs times differ, and paths compete by these all the same.
     constexpr double kFixedUs = 6, kFlopsPerUs = 13e6, kBytesPerUs = 3e6;
     const Accounting cost = accounting();
     const double tiles = with_tile(

@@ -40,7 +40,8 @@ class Moments final : public CudaExecutable {
     return {.flops = sizes_.flops + units * static_cast<double>(sizes_.l_out) * config_.columns * (config_.columns + 1),
             .min_bytes = least,
             .moved_bytes = least + x,
-            .workspace_bytes = static_cast<double>(places_.bytes)};
+            .workspace_bytes = static_cast<double>(places_.bytes),
+            .tensor_cores = true};
   }
 
   double expected_us() const override {

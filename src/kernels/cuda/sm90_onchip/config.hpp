@@ -93,13 +93,13 @@ struct Config {
   // Tiles of one sample whose rows of y start on sectors, and whose groups lie in 16 rows or are made of them: a warp
   // takes its 16 rows from z to y without waiting for its neighbours (warp_epilogue.cuh).
   bool by_warps;
-  int piece_rows_log2;     // rows of a group in one warp's 16, its piece
-  int group_pieces;        // pieces of a group in a column of tiles
-  int participants;        // pieces of a group, those of all column tiles
-  int gather_lanes_log2;   // lanes that read the words of one group
-  int domain_groups;       // rounded up to whole tiles
-  int last_columns;        // outputs of the last column tile
-  int words;               // to exchange in one round; 0 if there is nothing to exchange
+  int piece_rows_log2;    // rows of a group in one warp's 16, its piece
+  int group_pieces;       // pieces of a group in a column of tiles
+  int participants;       // pieces of a group, those of all column tiles
+  int gather_lanes_log2;  // lanes that read the words of one group
+  int domain_groups;      // rounded up to whole tiles
+  int last_columns;       // outputs of the last column tile
+  int words;              // to exchange in one round; 0 if there is nothing to exchange
 
   // For the host: which instance, and what the numbers above follow from.
   int parts;          // 16-bit parts of an operand: 1, 2 or 3

@@ -180,7 +180,8 @@ class WarpEpilogue {
           part = i < 32 ? more : merge(part, more);
         }
       }
-      const Moments all = merge_lanes(part, static_cast<float>(c_.group_rows.value) * static_cast<float>(p_.arguments.l_out), lanes_log2);
+      const float count = static_cast<float>(c_.group_rows.value) * static_cast<float>(p_.arguments.l_out);
+      const Moments all = merge_lanes(part, count, lanes_log2);
       if (participant == 0 && its_group < groups) moment_table()[its_group] = of_group(all);
     }
     __syncwarp();

@@ -78,7 +78,7 @@ struct SharedPlan {
   int moments;   // float2 [samples][cluster units]
   int received;  // float [samples][own slices][k slices][32 lanes][kPerLane]: of the CTAs of the tile
   int ring;      // of each warp: stages in flight, then float [16 rows][columns], its partial sums
-  int sums_expected, moments_expected;  // bytes that barriers wait for; 0: nothing is sent
+  int sums_expected, moments_expected;  // bytes that barriers wait for, in a lone CTA those of all units; 0: nothing is sent
 };
 
 inline SharedPlan shared_plan(const Config& c, int samples) {

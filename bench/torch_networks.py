@@ -23,7 +23,7 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests/python"))
 import convnorm  # noqa: E402
 import convnorm.backend  # noqa: E402
-from networks import ConditionalUnet  # noqa: E402
+from networks import ConditionalUnet, value_function  # noqa: E402
 
 
 def policy(widths, batch):
@@ -31,25 +31,11 @@ def policy(widths, batch):
     return (lambda: ConditionalUnet(7, 20, 128, widths)), inputs
 
 
-def value_function(batch):
+def diffuser(batch):
     from diffusers import UNet1DModel
 
-    return (lambda: UNet1DModel(sample_size=65536,
-                                in_channels=14,
-                                out_channels=14,
-                                time_embedding_type="positional",
-                                use_timestep_embedding=True,
-                                flip_sin_to_cos=False,
-                                freq_shift=1,
-                                act_fn="mish",
-                                norm_num_groups=8,
-                                layers_per_block=1,
-                                downsample_each_block=False,
-                                down_block_types=("DownResnetBlock1D",) * 4,
-                                up_block_types=("UpResnetBlock1D",) * 3,
-                                mid_block_type="MidResTemporalBlock1D",
-                                out_block_type="OutConv1DBlock",
-                                block_out_channels=(32, 64, 128, 256))), (torch.randn(batch, 14, 32), 3, False)
+    build = functools.partial(value_function, UNet1DModel, 14, (32, 64, 128, 256), 65536)
+    return build, (torch.randn(batch, 14, 32), 3, False)
 
 
 def pitch_tracker(batch):
@@ -64,7 +50,7 @@ def networks(small):
     for name, each in widths.items():
         for batch in (1, 64):
             yield f"policy {name}, batch {batch}", functools.partial(policy, each, batch)
-    for name, build in (("UNet1DModel", value_function), ("FCPE", pitch_tracker)):
+    for name, build in (("UNet1DModel", diffuser), ("FCPE", pitch_tracker)):
         for batch in (1, 16):
             yield f"{name}, batch {batch}", functools.partial(build, batch)
 

@@ -94,6 +94,30 @@ size_t count_of_sets(size_t bytes, const DeviceMemory& memory) {
   return std::clamp<size_t>(wanted, 1, std::clamp<size_t>(affordable, 1, kMostNodes));
 }
 
+// Replays `work`, which makes `calls_of_replay` calls, for options.min_seconds in rounds, and completes the timing: of
+// one of `units` equal parts of a replay. prepare() comes before each round, fault() after it.
+template <class Prepare, class Fault>
+void time_replays(const Recording& work, size_t calls_of_replay, size_t units, const TimingOptions& options,
+                  Timing& timing, const Prepare& prepare, const Fault& fault) {
+  std::vector<double> samples;
+  for (int round = 0; round < kRounds && timing.fault.empty(); ++round) {
+    prepare();
+    work.replay();  // warms up: clocks, and the cache as the calls leave it
+    double timed = 0;
+    for (int replays = 0; timed < options.min_seconds / kRounds || replays < kFewestReplays / kRounds; ++replays) {
+      const double seconds = work.replay();
+      timed += seconds;
+      samples.push_back(seconds / static_cast<double>(units));
+    }
+    timing.clock_mhz = clock_mhz();
+    timing.fault = fault();
+    options.progress((round + 1.0) / kRounds);
+  }
+  timing.calls = static_cast<int64_t>(samples.size() * calls_of_replay);
+  timing.median = quantile_of(samples, 0.5);
+  timing.spread = quantile_of(samples, 0.75) - quantile_of(samples, 0.25);
+}
+
 }  // namespace
 
 Timing time_on_device(const std::shared_ptr<const Plan>& plan, const std::vector<Content>& contents,
@@ -119,27 +143,19 @@ Timing time_on_device(const std::shared_ptr<const Plan>& plan, const std::vector
     for (size_t i = 0; i < nodes; ++i) plan->execute(sets[i % count]->view(), workspace.data(), stream);
   });
 
-  std::vector<double> samples;
-  for (int round = 0; round < kRounds && timing.fault.empty(); ++round) {
-    for (const auto& set : sets) {
-      set->load(contents[static_cast<size_t>(random.integer(0, static_cast<int64_t>(contents.size()) - 1))]);
-    }
-    calls.replay();  // warms up: clocks, and the cache as the calls leave it
-    double timed = 0;
-    for (int replays = 0; timed < options.min_seconds / kRounds || replays < kFewestReplays / kRounds; ++replays) {
-      const double seconds = calls.replay();
-      timed += seconds;
-      samples.push_back(seconds / static_cast<double>(nodes));
-    }
-    timing.clock_mhz = clock_mhz();
-    for (const auto& set : sets) {
-      if (timing.fault.empty()) timing.fault = set->fault(workspace);
-    }
-    options.progress((round + 1.0) / kRounds);
-  }
-  timing.calls = static_cast<int64_t>(samples.size() * nodes);
-  timing.median = quantile_of(samples, 0.5);
-  timing.spread = quantile_of(samples, 0.75) - quantile_of(samples, 0.25);
+  time_replays(
+      calls, nodes, nodes, options, timing,
+      [&] {
+        for (const auto& set : sets) {
+          set->load(contents[static_cast<size_t>(random.integer(0, static_cast<int64_t>(contents.size()) - 1))]);
+        }
+      },
+      [&]() -> std::string {
+        for (const auto& set : sets) {
+          if (std::string fault = set->fault(workspace); !fault.empty()) return fault;
+        }
+        return "";
+      });
   return timing;
 }
 
@@ -165,26 +181,18 @@ Timing time_chain_on_device(const std::vector<ChainBlock>& blocks, const TimingO
   const Recording chain([&](void* stream) {
     for (const auto& link : links) link->execute(*link->block.plan, link->workspace, stream);
   });
-  std::vector<double> samples;
-  for (int round = 0; round < kRounds && timing.fault.empty(); ++round) {
-    for (const auto& link : links) link->y.poison();
-    chain.replay();
-    double timed = 0;
-    for (int replays = 0; timed < options.min_seconds / kRounds || replays < kFewestReplays / kRounds; ++replays) {
-      samples.push_back(chain.replay());
-      timed += samples.back();
-    }
-    timing.clock_mhz = clock_mhz();
-    for (size_t i = 0; i < links.size() && timing.fault.empty(); ++i) {
-      if (links[i]->result() != links[i]->expected) {
-        timing.fault = fmt::format("block {} gives another result in the chain than by itself", i + 1);
-      }
-    }
-    options.progress((round + 1.0) / kRounds);
-  }
-  timing.calls = static_cast<int64_t>(samples.size() * links.size());
-  timing.median = quantile_of(samples, 0.5);
-  timing.spread = quantile_of(samples, 0.75) - quantile_of(samples, 0.25);
+  time_replays(
+      chain, links.size(), 1, options, timing,
+      [&] {
+        for (const auto& link : links) link->y.poison();
+      },
+      [&]() -> std::string {
+        for (size_t i = 0; i < links.size(); ++i) {
+          if (links[i]->result() != links[i]->expected)
+            return fmt::format("block {} gives another result in the chain than by itself", i + 1);
+        }
+        return "";
+      });
   return timing;
 }
 

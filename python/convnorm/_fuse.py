@@ -272,7 +272,7 @@ def _find(module: nn.Module, values: dict[str, Any]) -> Optional[_Variant]:
     if values.keys() != set(kind._convnorm_names):
         return None  # an argument is missing: the original forward pass says which
     constants = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
-    if not all(value is None or isinstance(value, (bool, int, float, str)) for value in constants.values()):
+    if not all(_is_constant(value) for value in constants.values()):
         return None
     key = (module.training, *sorted(constants.items(), key=lambda item: item[0]))
     known = kind._convnorm_variants

@@ -27,13 +27,17 @@ std::string with_unit(double value, const char* unit) {
   return fmt::format("{:.3g} {}{}", value, kPrefixes[prefix], unit);
 }
 
-Row floor_row(const Accounting& cost, const Sizes& sizes, const convnorm_machine& machine) {
-  const double math_us = sizes.flops / (machine.fma_gflops * 1e3);
-  const double memory_us = cost.min_bytes / (machine.bandwidth_gbps * 1e3);
+// `rate` names what `gflops` is of.
+Row floor_row(double flops, double gflops, const std::string& rate, double bytes, double bandwidth_gbps) {
+  const double math_us = flops / (gflops * 1e3), memory_us = bytes / (bandwidth_gbps * 1e3);
   const double floor_us = std::max(math_us, memory_us);
   return {"floor_us", floor_us,
-          fmt::format("{:.4g} us: the larger of math {:.4g} us ({:.4g} GFLOP/s) and memory {:.4g} us ({:.4g} GB/s)",
-                      floor_us, math_us, machine.fma_gflops, memory_us, machine.bandwidth_gbps)};
+          fmt::format("{:.4g} us: the larger of math {:.4g} us ({}{:.4g} GFLOP/s) and memory {:.4g} us ({:.4g} GB/s)",
+                      floor_us, math_us, rate, gflops, memory_us, bandwidth_gbps)};
+}
+
+Row floor_row(const Accounting& cost, const Sizes& sizes, const convnorm_machine& machine) {
+  return floor_row(sizes.flops, machine.fma_gflops, "", cost.min_bytes, machine.bandwidth_gbps);
 }
 
 // From the rates of the vendor's tables, which no kernel quite reaches.
@@ -41,14 +45,8 @@ std::optional<Row> floor_row(const Accounting& cost, const Sizes& sizes, const c
   const int products = std::max(1, cost.split_parts * (cost.split_parts + 1) / 2);
   const double gflops = gpu.peak_gflops(cost.tensor_cores);
   if (gflops == 0 || gpu.bandwidth_gbps == 0) return std::nullopt;
-  const double math_us = sizes.flops * products / (gflops * 1e3);
-  const double memory_us = cost.min_bytes / (gpu.bandwidth_gbps * 1e3);
-  const double floor_us = std::max(math_us, memory_us);
-  return Row{
-      "floor_us", floor_us,
-      fmt::format("{:.4g} us: the larger of math {:.4g} us ({} product{} of {:.4g} GFLOP/s) and memory {:.4g} us "
-                  "({:.4g} GB/s)",
-                  floor_us, math_us, products, products == 1 ? "" : "s", gflops, memory_us, gpu.bandwidth_gbps)};
+  return floor_row(sizes.flops * products, gflops, fmt::format("{} product{} of ", products, products == 1 ? "" : "s"),
+                   cost.min_bytes, gpu.bandwidth_gbps);
 }
 
 std::vector<Row> rows(const convnorm_plan& plan, const convnorm_machine* machine) {

@@ -68,3 +68,23 @@ class ConditionalUnet(nn.Module):
         for first, second, up in self.up:
             x = up(second(first(torch.cat((x, skips.pop()), 1), cond), cond))
         return self.final(x).transpose(1, 2)
+
+
+def value_function(unet, channels, widths, sample_size):
+    """A planner's U-net by diffusers' UNet1DModel, `unet`, a level for each width: (B, channels, L), step -> the same."""
+    return unet(sample_size=sample_size,
+                in_channels=channels,
+                out_channels=channels,
+                time_embedding_type="positional",
+                use_timestep_embedding=True,
+                flip_sin_to_cos=False,
+                freq_shift=1,
+                act_fn="mish",
+                norm_num_groups=8,
+                layers_per_block=1,
+                downsample_each_block=False,
+                down_block_types=("DownResnetBlock1D",) * len(widths),
+                up_block_types=("UpResnetBlock1D",) * (len(widths) - 1),
+                mid_block_type="MidResTemporalBlock1D",
+                out_block_type="OutConv1DBlock",
+                block_out_channels=widths)

@@ -9,7 +9,7 @@ import torch
 
 import convnorm
 import convnorm.backend
-from networks import ConditionalUnet
+import networks
 from support import expect_close
 from test_fuse import calls  # noqa: F401  (a fixture)
 
@@ -18,28 +18,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def policy():
     torch.manual_seed(2)
-    return ConditionalUnet().eval(), (torch.randn(3, 16, 7), torch.tensor([1.0, 50, 99]), torch.randn(3, 10))
+    return networks.ConditionalUnet().eval(), (torch.randn(3, 16, 7), torch.tensor([1.0, 50, 99]), torch.randn(3, 10))
 
 
 def value_function():
     diffusers = pytest.importorskip("diffusers")
     torch.manual_seed(2)
-    model = diffusers.UNet1DModel(sample_size=64,
-                                  in_channels=6,
-                                  out_channels=6,
-                                  time_embedding_type="positional",
-                                  use_timestep_embedding=True,
-                                  flip_sin_to_cos=False,
-                                  freq_shift=1,
-                                  act_fn="mish",
-                                  norm_num_groups=8,
-                                  layers_per_block=1,
-                                  downsample_each_block=False,
-                                  down_block_types=("DownResnetBlock1D",) * 2,
-                                  up_block_types=("UpResnetBlock1D",),
-                                  block_out_channels=(16, 32),
-                                  mid_block_type="MidResTemporalBlock1D",
-                                  out_block_type="OutConv1DBlock").eval()
+    model = networks.value_function(diffusers.UNet1DModel, 6, (16, 32), 64).eval()
     return model, (torch.randn(2, 6, 16), 3, False)
 
 

@@ -104,6 +104,11 @@ nlohmann::json explained(const convnorm_plan* plan) {
   return nlohmann::json::parse(text.c_str());
 }
 
+Arithmetic arithmetic_of(const nlohmann::json& explanation) {
+  if (explanation.at("path") == "reference") return Arithmetic::double_precision;
+  return static_cast<Arithmetic>(explanation.at("split_parts").get<int>());
+}
+
 std::string prefixed(const Outcome& outcome, const std::string& fault) {
   return fault.empty() ? "" : fmt::format("{} on {}: {}", outcome.path, outcome.target, fault);
 }
@@ -245,8 +250,9 @@ Outcome run(const Inputs& in, const Request& request) {
   out.target = convnorm_plan_target(prepared.plan());
   if (!out.fault.empty()) return out;
   out.workspace_bytes = prepared.workspace_bytes();
-  out.z_bytes = explained(prepared.plan()).at("z_bytes").get<double>();
-  out.arithmetic = arithmetic_of(prepared.plan());
+  const nlohmann::json explanation = explained(prepared.plan());
+  out.z_bytes = explanation.at("z_bytes").get<double>();
+  out.arithmetic = arithmetic_of(explanation);
 
   const Problem& p = in.problem;
   const Sizes& s = in.sizes;
@@ -272,10 +278,7 @@ convnorm_device test_device() {
   return device;
 }
 
-Arithmetic arithmetic_of(const convnorm_plan* plan) {
-  if (std::string_view(convnorm_plan_path(plan)) == "reference") return Arithmetic::double_precision;
-  return static_cast<Arithmetic>(explained(plan).at("split_parts").get<int>());
-}
+Arithmetic arithmetic_of(const convnorm_plan* plan) { return arithmetic_of(explained(plan)); }
 
 std::vector<std::string> targets() {
   if (test_device() == CONVNORM_CUDA) return {""};

@@ -6,6 +6,7 @@
 #include <string>
 #include <variant>
 
+#include "kernels/cuda/answers.hpp"
 #include "kernels/cuda/depthwise/plan.hpp"
 #include "kernels/cuda/limits.hpp"
 
@@ -20,19 +21,9 @@ std::variant<Config, std::string> plan(const std::string& line, const DeviceLimi
   return choose_config(problem, Sizes(problem), gpu);
 }
 
-Config config(const std::string& line, const DeviceLimits& gpu = h200()) {
-  const auto answer = plan(line, gpu);
-  if (const auto* reason = std::get_if<std::string>(&answer)) {
-    ADD_FAILURE() << line << ": " << *reason;
-    return {};
-  }
-  return std::get<Config>(answer);
-}
+Config config(const std::string& line, const DeviceLimits& gpu = h200()) { return accepted(line, plan(line, gpu)); }
 
-std::string refusal(const std::string& line) {
-  const auto answer = plan(line);
-  return std::holds_alternative<std::string>(answer) ? std::get<std::string>(answer) : "";
-}
+std::string refusal(const std::string& line) { return refusal_of(plan(line)); }
 
 TEST(Depthwise, KeepsADomainOnChipWhereOneFits) {
   const Config c = config("n=4,c=512,l=3200,o=512,k=3,d=128,p=128,cg=512,g=1,bias=1,post=relu");

@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "kernels/cuda/answers.hpp"
 #include "kernels/cuda/limits.hpp"
 #include "kernels/cuda/moments/plan.hpp"
 
@@ -21,19 +22,9 @@ std::variant<Config, std::string> plan(const std::string& line) {
   return choose_config(problem, Sizes(problem), h200());
 }
 
-Config config(const std::string& line) {
-  const auto answer = plan(line);
-  if (const auto* reason = std::get_if<std::string>(&answer)) {
-    ADD_FAILURE() << line << ": " << *reason;
-    return {};
-  }
-  return std::get<Config>(answer);
-}
+Config config(const std::string& line) { return accepted(line, plan(line)); }
 
-std::string refusal(const std::string& line) {
-  const auto answer = plan(line);
-  return std::holds_alternative<std::string>(answer) ? std::get<std::string>(answer) : "";
-}
+std::string refusal(const std::string& line) { return refusal_of(plan(line)); }
 
 TEST(Moments, SharesAPlaceWithinASectorAmongTheRowsOfABlock) {
   EXPECT_EQ(config("n=8,c=1,l=160000,o=512,k=10,s=5,g=512,post=gelu").classes, 8);  // 31,999 positions

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/answers.hpp"
 #include "kernels/cuda/limits.hpp"
 #include "kernels/cuda/sm90_onchip/plan.hpp"
 #include "operator/layers.hpp"
@@ -20,11 +21,7 @@ std::variant<Config, std::string> choose(const Problem& problem, const Wishes& w
   return choose_config(problem, Sizes(problem), h200(), wishes);
 }
 
-std::string reason(const std::string& line) {
-  const auto answer = choose(parse_problem(line));
-  const auto* text = std::get_if<std::string>(&answer);
-  return text == nullptr ? "" : *text;
-}
+std::string reason(const std::string& line) { return refusal_of(choose(parse_problem(line))); }
 
 void check(const Problem& problem, const Config& c) {
   SCOPED_TRACE(print_problem(problem));

@@ -6,6 +6,7 @@
 #include <string>
 #include <variant>
 
+#include "kernels/cuda/answers.hpp"
 #include "kernels/cuda/limits.hpp"
 #include "kernels/cuda/sm90_stream/plan.hpp"
 
@@ -20,19 +21,9 @@ std::variant<Config, std::string> plan(const std::string& line, const Wishes& wi
   return choose_config(problem, Sizes(problem), h200(), wishes);
 }
 
-Config config(const std::string& line, const Wishes& wishes = {}) {
-  const auto answer = plan(line, wishes);
-  if (const auto* reason = std::get_if<std::string>(&answer)) {
-    ADD_FAILURE() << line << ": " << *reason;
-    return {};
-  }
-  return std::get<Config>(answer);
-}
+Config config(const std::string& line, const Wishes& wishes = {}) { return accepted(line, plan(line, wishes)); }
 
-std::string refusal(const std::string& line) {
-  const auto answer = plan(line);
-  return std::holds_alternative<std::string>(answer) ? std::get<std::string>(answer) : "";
-}
+std::string refusal(const std::string& line) { return refusal_of(plan(line)); }
 
 TEST(Sm90Stream, MergesGroupsInAClusterWhereOneHoldsThem) {
   const Config narrow = config("n=1,c=512,l=16,o=512,k=5,p=2,g=8,bias=1,post=mish");

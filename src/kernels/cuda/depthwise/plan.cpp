@@ -4,16 +4,14 @@
 #include <cstdint>
 
 #include "descriptor/text.hpp"
+#include "kernels/cuda/planning.hpp"
 
 namespace convnorm::cuda::depthwise {
 
 namespace {
 
-constexpr int kReservedBytes = 1 << 10;            // of shared memory, by the system, per CTA
 constexpr int64_t kLongestRow = int64_t{1} << 30;  // positions and inputs of a row are counted in 32 bits
 constexpr int kMostHeld = 64;                      // jobs of a CTA
-
-int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Walk choose_walk(const Problem& p) {
   if (p.stride != 1) return Walk::kScalars;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "descriptor/text.hpp"
+#include "kernels/cuda/planning.hpp"
 
 namespace convnorm::cuda::moments {
 
@@ -12,7 +13,6 @@ namespace {
 
 using Reason = std::string;
 
-constexpr int kReservedBytes = 1 << 10;       // of shared memory, by the system, per CTA
 constexpr int kMostMeasureBytes = 64 << 10;   // of shared memory: several CTAs an SM
 constexpr int64_t kFewestChannels = 8;        // half of a block
 constexpr int64_t kChannelsPerColumn = 2;     // each must pay for its moments
@@ -24,8 +24,6 @@ constexpr int kMostTile = 1024;
 constexpr int kMostSlices = 64;
 constexpr int64_t kLongest = int64_t{1} << 29;              // positions: scaled inputs stay in the range of fp16
 constexpr int64_t kWorkspaceAllowance = int64_t{64} << 20;  // beyond the bytes of y
-
-int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t inputs_under(const Problem& p, int64_t positions) {
   return (positions - 1) * p.stride + p.dilation * (p.k - 1) + 1;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "epilogue/ops.hpp"
+#include "kernels/cuda/planning.hpp"
 
 namespace convnorm::cuda::sm90_onchip {
 
@@ -24,8 +25,6 @@ constexpr double kProductCycles128 = 66;     // wgmma m64n128k16 from shared mem
 constexpr double kProductCycles64 = 42;      // m64n64k16: operands take 128 bytes a clock, all there are
 constexpr double kLoadItemCycles = 14;       // eight channels of a row of x, over all loader warps
 constexpr double kFixedCycles = 4000;        // launch, first x, exchange
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Few products over strongly correlated inputs, as in raw audio, cancel far more than random ones: the error of two
 // parts would grow past the contract, and a third costs little where so little is multiplied.
@@ -94,13 +93,13 @@ class Candidate {
     const int tile_rows = kBlockRows * c_.warpgroups;
     const bool norm = has_norm(p_);
     const int group_rows = static_cast<int>(sizes_.o_per_norm_group);
-    c_.row_tiles = static_cast<int>(divide_up(p_.o, tile_rows));
+    c_.row_tiles = static_cast<int>(quotient_up(p_.o, tile_rows));
     c_.blocks = c_.row_tiles * c_.warpgroups;
-    c_.column_tiles = static_cast<int>(divide_up(sizes_.l_out, c_.tile_positions));
-    c_.sample_blocks = static_cast<int>(divide_up(p_.n, c_.samples));
+    c_.column_tiles = static_cast<int>(quotient_up(sizes_.l_out, c_.tile_positions));
+    c_.sample_blocks = static_cast<int>(quotient_up(p_.n, c_.samples));
     c_.domain_column_tiles = norm ? c_.column_tiles : 1;
     c_.domain_row_tiles = norm ? std::min(group_rows / std::gcd(group_rows, tile_rows), c_.row_tiles) : 1;
-    c_.row_domains = static_cast<int>(divide_up(c_.row_tiles, c_.domain_row_tiles));
+    c_.row_domains = static_cast<int>(quotient_up(c_.row_tiles, c_.domain_row_tiles));
     const int64_t team = int64_t{c_.domain_row_tiles} * c_.domain_column_tiles;
     if (team > device_.sm_count) {
       return "a group's outputs take " + text(team) + " tiles of " + text(tile_rows) + " channels x " +
@@ -111,9 +110,9 @@ class Candidate {
     c_.team_ctas = static_cast<int>(team);
     c_.domains = static_cast<int>(domains);
     c_.teams = static_cast<int>(std::min<int64_t>(domains, device_.sm_count / team));
-    c_.iterations = static_cast<int>(divide_up(domains, c_.teams));
+    c_.iterations = static_cast<int>(quotient_up(domains, c_.teams));
     // Even out: no team has more than one domain less than another, so fewer teams may do as well.
-    c_.teams = static_cast<int>(divide_up(domains, c_.iterations));
+    c_.teams = static_cast<int>(quotient_up(domains, c_.iterations));
     const bool crosses_blocks = norm && kBlockRows % group_rows != 0 && p_.o > kBlockRows;
     c_.words_per_warpgroup = 0;
     if (norm && (c_.column_tiles > 1 || crosses_blocks)) {
@@ -141,7 +140,7 @@ class Candidate {
     c_.participants = c_.group_pieces * c_.column_tiles;
     c_.gather_lanes_log2 = std::min(5, static_cast<int>(std::bit_width(static_cast<unsigned>(c_.participants - 1))));
     const int64_t domain_rows = int64_t{c_.domain_row_tiles} * kBlockRows * c_.warpgroups;
-    c_.domain_groups = static_cast<int>(divide_up(domain_rows, group_rows));
+    c_.domain_groups = static_cast<int>(quotient_up(domain_rows, group_rows));
     if (c_.participants > 1) c_.words = std::max(c_.words, c_.teams * c_.domain_groups * c_.participants);
   }
 
@@ -154,18 +153,18 @@ class Candidate {
     c_.slot_rows = Divisor(static_cast<uint32_t>(rows));
     c_.phase_row_divisor = Divisor(static_cast<uint32_t>(phase_rows));
 
-    const int k16_steps = static_cast<int>(divide_up(p_.c, 16));
+    const int k16_steps = static_cast<int>(quotient_up(p_.c, 16));
     const int element = static_cast<int>(element_size(p_.dtype));
     // Chunks as large as leave room, and that pad few channels.
     for (int chunk_k16 = 4; chunk_k16 >= 1; chunk_k16 /= 2) {
       if (chunk_k16 > 1 && (k16_steps % chunk_k16 != 0 || chunk_k16 * c_.parts > 4)) continue;
       c_.chunk_k16 = chunk_k16;
-      c_.chunks = static_cast<int>(divide_up(k16_steps, chunk_k16));
+      c_.chunks = static_cast<int>(quotient_up(k16_steps, chunk_k16));
       const int tap_bytes = chunk_k16 * c_.parts * kStepBytes;
       const int most_taps = std::max(1, kStageBytes / tap_bytes);
-      c_.tap_groups = static_cast<int>(divide_up(p_.k, most_taps));
-      c_.stage_taps = static_cast<int>(divide_up(p_.k, c_.tap_groups));
-      c_.tap_groups = static_cast<int>(divide_up(p_.k, c_.stage_taps));
+      c_.tap_groups = static_cast<int>(quotient_up(p_.k, most_taps));
+      c_.stage_taps = static_cast<int>(quotient_up(p_.k, c_.tap_groups));
+      c_.tap_groups = static_cast<int>(quotient_up(p_.k, c_.stage_taps));
       if (fit_resident(element) || fit_ring(element)) return std::nullopt;
     }
     return "two chunks of x (" + text(rows) + " rows each) and the weight ring do not fit in shared memory";

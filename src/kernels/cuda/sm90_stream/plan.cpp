@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "descriptor/text.hpp"
+#include "kernels/cuda/planning.hpp"
 
 namespace convnorm::cuda::sm90_stream {
 
@@ -17,8 +18,6 @@ constexpr int kFewestTileChannels = kTileRows / 2;  // below, most of the packed
 
 int log2_of(int64_t power) { return static_cast<int>(std::bit_width(static_cast<uint64_t>(power))) - 1; }
 int64_t padded(int64_t extent) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(extent))); }
-int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Output channels of a tile: whole groups, or a whole part of one; 0 if there is no sensible number.
 int channels_of_tile(int64_t group_channels) {
   if (group_channels == 0) return kTileRows;

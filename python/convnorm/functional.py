@@ -24,11 +24,8 @@ def line_of(*attributes: object) -> str:
 @torch.compiler.assume_constant_result
 def _default_precision() -> str:
     """Where PyTorch would take TF32: three 16-bit products, some 70 times more accurate; elsewhere as IEEE fp32."""
-    try:
-        convolutions = torch.backends.cudnn.conv.fp32_precision
-    except AttributeError:
-        convolutions = "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
-    return "high" if convolutions == "tf32" else "highest"
+    # What torch.backends.cudnn.conv.fp32_precision asks, in a tenth of its time.
+    return "high" if torch._C._get_fp32_precision_getter("cuda", "conv") == "tf32" else "highest"
 
 
 def precision_for(x: Tensor, precision: Optional[str]) -> str:
@@ -55,17 +52,22 @@ def _under_functional_gradient() -> bool:
         for level in stack)
 
 
-def apply(line: str, operands: tuple[Optional[Tensor], ...], weight_id: int = 0) -> Tensor:
-    """The operator on `operands`, ordered as `reference.Operands`; where gradients are off, past what records them."""
-    if (torch.is_grad_enabled() or torch.compiler.is_compiling() or operands[0].dtype == torch.float64
+def apply(line: str, weight_id: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor],
+          beta: Optional[Tensor], *others: Optional[Tensor]) -> Tensor:
+    """The operator, where gradients are off past what records them; `others` as in `reference.Operands`."""
+    if (torch.is_grad_enabled() or torch.compiler.is_compiling() or x.dtype == torch.float64
             or torch._C._is_any_autocast_enabled() or torch._C._functorch.peek_interpreter_stack() is not None):
-        return _apply_watched(line, reference.Operands(*operands), weight_id)
+        return _apply_watched(line, reference.Operands(x, weight, bias, gamma, beta, *others), weight_id)
+    if torch.is_inference_mode_enabled():  # where nothing records
+        return _dispatch(x, weight, bias, gamma, beta, line, weight_id, *others)
     with torch._C._AutoDispatchBelowAutograd():
-        return _dispatch(*operands[:5], line, weight_id, *operands[5:])
+        return _dispatch(x, weight, bias, gamma, beta, line, weight_id, *others)
 
 
 def _apply_watched(line: str, operands: reference.Operands, weight_id: int) -> Tensor:
     """`apply` under autocast, gradients, transforms and compilers, and of float64, which the operator lacks."""
+    if torch.compiler.is_exporting():
+        weight_id = 0  # the program is for other processes, where the number would be another weight's
     wanted = autocast_dtype(operands.x)
     if wanted is not None:
         residual = operands.residual
@@ -159,4 +161,4 @@ def conv1d_group_norm(
         post = post_of(activation, film is not None, residual is not None)
     line = line_of(num_groups, stride, dilation, padding if isinstance(padding, (int, str)) else tuple(padding),
                    padding_mode, groups, eps, pre or "none", post, layout, precision_for(x, precision))
-    return apply(line, (x, weight, bias, gamma, beta, lengths, pre_slope, slope, scale, shift, residual))
+    return apply(line, 0, x, weight, bias, gamma, beta, lengths, pre_slope, slope, scale, shift, residual)

@@ -40,11 +40,6 @@ class WeightId:
         return WeightId, ()
 
 
-def kept_under(kept: WeightId) -> int:
-    # An exported program is for other processes, where the number would be another module's.
-    return 0 if torch.compiler.is_exporting() else kept.number
-
-
 class Conv1dGroupNorm(nn.Module):
     """Conv1d, GroupNorm and what follows them as one operator.
 
@@ -131,16 +126,17 @@ class Conv1dGroupNorm(nn.Module):
     def forward(self, x: Tensor, *, film: Optional[tuple[Tensor, Tensor]] = None, residual: Optional[Tensor] = None,
                 slope: Optional[Tensor] = None, lengths: Optional[Tensor] = None) -> Tensor:
         line = self._lines[functional.precision_for(x, self.precision), film is not None, residual is not None]
-        kept = 0 if self.training else kept_under(self._kept)
+        kept = 0 if self.training else self._kept.number
         own = self._parameters  # by their names nn.Module finds them last, which takes a third of the call
         if "weight" in own and "bias" in own and "gamma" in own and "beta" in own:
-            operands = x, own["weight"], own["bias"], own["gamma"], own["beta"]
-        else:  # reparametrized
-            operands = x, self.weight, self.bias, self.gamma, self.beta
-        if film is not None or residual is not None or slope is not None or lengths is not None:
-            scale, shift = film if film is not None else (None, None)
-            operands += (lengths, None, slope, scale, shift, residual)
-        return functional.apply(line, operands, kept)
+            weight, bias, gamma, beta = own["weight"], own["bias"], own["gamma"], own["beta"]
+        else:  # reparametrized; what is computed for each call is not kept
+            weight, bias, gamma, beta = self.weight, self.bias, self.gamma, self.beta
+            kept = kept if isinstance(weight, nn.Parameter) else 0
+        if film is None and residual is None and slope is None and lengths is None:
+            return functional.apply(line, kept, x, weight, bias, gamma, beta)
+        scale, shift = film if film is not None else (None, None)
+        return functional.apply(line, kept, x, weight, bias, gamma, beta, lengths, None, slope, scale, shift, residual)
 
     def repack(self) -> None:
         """Forgets the packed weight: after changes that PyTorch does not count, those through `weight.data`."""

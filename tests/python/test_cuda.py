@@ -1,4 +1,5 @@
 """The operator on GPUs: numbers, streams, graphs, devices."""
+import ctypes
 import threading
 
 import pytest
@@ -111,6 +112,94 @@ def test_graphs_outlive_training_and_many_shapes():
             module(torch.randn(2, 6, length, device="cuda"))
         graph.replay()
         assert torch.equal(y, wanted)
+
+
+def captured(work):
+    """A graph of `work`, and how many of its kernels may start before the one before them has ended."""
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        work()
+    major = torch.version.cuda.split(".")[0]
+    runtime = ctypes.CDLL(f"libcudart.so.{major}")
+    edges_of = runtime.cudaGraphGetEdges if int(major) >= 13 else runtime.cudaGraphGetEdges_v2
+    raw, count = ctypes.c_void_p(graph.raw_cuda_graph()), ctypes.c_size_t()
+    assert edges_of(raw, None, None, None, ctypes.byref(count)) == 0
+    nodes, data = (ctypes.c_void_p * count.value), (ctypes.c_ubyte * (8 * count.value))()
+    assert edges_of(raw, nodes(), nodes(), data, ctypes.byref(count)) == 0
+    graph.instantiate()
+    return graph, sum(kind == 1 for kind in data[2::8])  # cudaGraphDependencyTypeProgrammatic
+
+
+def policy_block():
+    module = Conv1dGroupNorm(512, 512, 8, 5, padding=2, activation="mish").cuda().eval()
+    nn.init.normal_(module.gamma)
+    x = torch.randn(1, 512, 16, device="cuda")
+    line = module._lines[convnorm.functional.precision_for(x, None), False, False]
+    path = torch.ops.convnorm.path(x, module.weight, None, module.gamma, module.beta, line)
+    if not path.startswith("sm90_stream"):
+        pytest.skip(f"{path} has no use for the promise of constant weights")
+    return module, x
+
+
+def test_kept_weights_are_promised_to_captured_graphs():
+    module, x = policy_block()
+    other = policy_block()[0]
+    changed = policy_block()[0]
+    source, buffer, side = torch.randn_like(changed.weight), torch.empty_like(x), torch.cuda.Stream()
+    out = {}
+
+    def work():
+        out["run"] = other(module(x))
+        out["after PyTorch's kernel"] = module(out["run"] * 0.5)
+        buffer.copy_(out["run"])
+        out["after a copy"] = other(buffer)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            elsewhere = other(x)
+        again = module(x)
+        torch.cuda.current_stream().wait_stream(side)
+        out["after two streams"] = module(elsewhere + again)
+
+    def work_with_packing():
+        changed.weight.copy_(source)
+        out["packed in the graph"] = changed(out["after a copy"])
+
+    with torch.no_grad():
+        changed(x)
+        work()
+        graph, dependent = captured(work)
+        assert dependent >= 2
+        packing, none = captured(work_with_packing)
+        assert none == 0
+        shapes = dict(num_groups=8, padding=2, activation="mish")
+        _, none = captured(lambda: convnorm.functional.conv1d_group_norm(
+            x, module.weight, gamma=module.gamma, beta=module.beta, **shapes))
+        assert none == 0
+        for _ in range(50):
+            x.copy_(torch.randn_like(x))
+            graph.replay()
+            packing.replay()
+            found = {name: each.clone() for name, each in out.items()}
+            work()
+            out["packed in the graph"] = convnorm.functional.conv1d_group_norm(
+                out["after a copy"], source, gamma=changed.gamma, beta=changed.beta, **shapes)
+            for name, each in out.items():
+                assert torch.equal(found[name], each), name
+            changed.weight.zero_()
+
+
+def test_a_graph_reads_the_weight_that_was_packed_just_before_it():
+    module, x = policy_block()
+    out = {}
+    with torch.no_grad():
+        module(x)
+        graph, dependent = captured(lambda: out.update(y=module(module(x))))
+        assert dependent == 1
+        for _ in range(300):
+            module.weight.mul_(-1)
+            wanted = module(module(x))
+            graph.replay()
+            assert torch.equal(out["y"], wanted)
 
 
 def test_b070_graph_of_forward_and_backward():

@@ -274,11 +274,12 @@ Tensor conv1d_group_norm(const Backend& backend, Inputs in) {
   Tensor y = new_y(*plan, in.x);
   if (y.numel() == 0) return y;
   const convnorm_launch launch = backend.launch(in.x.get_device_index());
-  const Tensor packed = weight_cache().packed(backend, launch, in.weight_id, plan, in.weight);
+  const PackedWeight packed = weight_cache().packed(backend, launch, in.weight_id, plan, in.weight);
   const Workspace workspace(*plan, in.x);
-  arguments.tensors.packed_weight = packed.const_data_ptr();
+  arguments.tensors.packed_weight = packed.bytes.const_data_ptr();
   arguments.tensors.y = y.mutable_data_ptr();
-  expect_ok(convnorm_execute(plan->handle, &arguments.tensors, workspace.data(), plan->workspace_bytes, &launch));
+  const convnorm_plan* chosen = packed.dependent != nullptr ? packed.dependent->handle : plan->handle;
+  expect_ok(convnorm_execute(chosen, &arguments.tensors, workspace.data(), plan->workspace_bytes, &launch));
   return y;
 }
 

@@ -5,6 +5,7 @@ from typing import Optional
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import _attributes, reference
 from ._attributes import Padding, Post, parse, post_of
@@ -32,7 +33,10 @@ def precision_for(x: Tensor, precision: Optional[str]) -> str:
     """The precision asked for, or PyTorch's own switches; a line without one where it makes no difference."""
     if precision is not None:
         return precision
-    return _default_precision() if x.is_cuda and x.dtype == torch.float32 else "high"
+    try:
+        return _default_precision() if x.is_cuda and x.dtype == torch.float32 else "high"
+    except AttributeError:
+        raise TypeError(f"convnorm: x is a {type(x).__name__}, but it must be a tensor") from None
 
 
 def autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
@@ -52,11 +56,18 @@ def _under_functional_gradient() -> bool:
         for level in stack)
 
 
+def _carry_tangents(operands: reference.Operands) -> bool:
+    """Whether forward-mode gradients are asked for, which PyTorch's own operators compute."""
+    return forward_ad._current_level >= 0 and any(
+        each is not None and forward_ad.unpack_dual(each).tangent is not None for each in operands)
+
+
 def apply(line: str, weight_id: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor],
           beta: Optional[Tensor], *others: Optional[Tensor]) -> Tensor:
     """The operator, where gradients are off past what records them; `others` as in `reference.Operands`."""
     if (torch.is_grad_enabled() or torch.compiler.is_compiling() or x.dtype == torch.float64
-            or torch._C._is_any_autocast_enabled() or torch._C._functorch.peek_interpreter_stack() is not None):
+            or torch._C._is_any_autocast_enabled() or torch._C._functorch.peek_interpreter_stack() is not None
+            or forward_ad._current_level >= 0 or torch._C._get_tracing_state() is not None):
         return _apply_watched(line, reference.Operands(x, weight, bias, gamma, beta, *others), weight_id)
     if torch.is_inference_mode_enabled():  # where nothing records
         return _dispatch(x, weight, bias, gamma, beta, line, weight_id, *others)
@@ -66,7 +77,8 @@ def apply(line: str, weight_id: int, x: Tensor, weight: Tensor, bias: Optional[T
 
 def _apply_watched(line: str, operands: reference.Operands, weight_id: int) -> Tensor:
     """`apply` under autocast, gradients, transforms and compilers, and of float64, which the operator lacks."""
-    if torch.compiler.is_exporting():
+    compiling = torch.compiler.is_compiling()
+    if torch.compiler.is_exporting() or not compiling and torch._C._get_tracing_state() is not None:
         weight_id = 0  # the program is for other processes, where the number would be another weight's
     wanted = autocast_dtype(operands.x)
     if wanted is not None:
@@ -81,7 +93,7 @@ def _apply_watched(line: str, operands: reference.Operands, weight_id: int) -> T
                 raise TypeError(
                     f"convnorm: {name} has dtype {str(tensor.dtype)[6:]}, but x has float64; give both one dtype")
         return reference.conv1d_group_norm(parse(line), operands)
-    if not torch.compiler.is_compiling() and _under_functional_gradient():
+    if not compiling and (_under_functional_gradient() or _carry_tangents(operands)):
         weight = operands.weight.to(x.dtype)
         return reference.conv1d_group_norm(parse(line), operands._replace(weight=weight))
     return _operator(*operands[:5], line, weight_id, *operands[5:])

@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import functional
 from ._attributes import Padding, Post, line_of, post_of
@@ -20,13 +21,24 @@ def _release(number: int) -> None:
         torch.ops.convnorm.release_weight(number)
 
 
+def _forget_stepped(optimizer: torch.optim.Optimizer, _arguments: Any, _named: Any) -> None:
+    # Steps of fused kernels, PyTorch's own among them, write without counting a change.
+    weights = [each for group in optimizer.param_groups for each in group["params"]
+               if type(each) in (Tensor, nn.Parameter) and each.dim() == 3 and each.device.type in ("cpu", "cuda")]
+    if weights and WeightId.living:
+        with torch.no_grad():
+            torch.ops.convnorm.forget_packed(weights)
+
+
 class WeightId:
     """A number under which a packed weight is kept. No other gets it; what is kept goes when this object does."""
 
     _numbers = itertools.count(1)  # 0 stands for none
+    living: weakref.WeakSet = weakref.WeakSet()
 
     def __init__(self) -> None:
         self.number = next(self._numbers)
+        self.living.add(self)
         weakref.finalize(self, _release, self.number).atexit = False
 
     def forget(self) -> None:
@@ -38,6 +50,9 @@ class WeightId:
 
     def __reduce__(self) -> tuple:
         return WeightId, ()
+
+
+register_optimizer_step_post_hook(_forget_stepped)
 
 
 class Conv1dGroupNorm(nn.Module):

@@ -1,9 +1,14 @@
 """convnorm.nn.Conv1dGroupNorm."""
 import gc
+import threading
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
+from torch.nn.utils import prune
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from convnorm.nn import Conv1dGroupNorm
 from support import expect_close, x_fill
@@ -76,12 +81,29 @@ def changes():
         module(x_fill(2, 6, 20)).square().sum().backward()
         optimizer.step()
 
+    def fused_step(module):  # whose kernel counts no change
+        optimizer = torch.optim.AdamW(module.parameters(), lr=0.1, fused=True)
+        module(x_fill(2, 6, 20)).square().sum().backward()
+        optimizer.step()
+
+    def normed(module):
+        nn.utils.parametrizations.weight_norm(module)
+        with torch.no_grad():
+            module(x_fill(2, 6, 20))
+            module.parametrizations.weight.original0.mul_(2)
+
     def through_data(module):
         module.weight.data.mul_(2)
         module.repack()
 
     return {
         "optimizer": step,
+        "fused optimizer": fused_step,
+        "pruned": lambda module: prune.l1_unstructured(module, "weight", 0.5),
+        "parametrized": normed,
+        "loaded by assignment": lambda module: module.load_state_dict(Conv1dGroupNorm(6, 8, 4).state_dict(),
+                                                                      assign=True),
+        "through a view": lambda module: module.weight.detach().view(-1)[3:9].fill_(2),
         "in place": lambda module: module.weight.detach().add_(1),
         "load_state_dict": lambda module: module.load_state_dict(Conv1dGroupNorm(6, 8, 4).state_dict()),
         "new parameter": lambda module: setattr(module, "weight", nn.Parameter(torch.randn(8, 6, 3))),
@@ -101,6 +123,86 @@ def test_packed_weight_follows(change):
     with torch.no_grad():
         expect_close(module(x), nn.functional.group_norm(nn.functional.conv1d(x, module.weight, None, 1, 1), 4,
                                                          module.gamma, module.beta))
+
+
+def composed(module, x, weight=None):
+    z = nn.functional.conv1d(x, module.weight if weight is None else weight, module.bias, 1, 1)
+    return nn.functional.group_norm(z, 4, module.gamma, module.beta)
+
+
+def test_replicas_in_threads():
+    module, x = Conv1dGroupNorm(6, 8, 4).eval(), x_fill(2, 6, 20)
+    with torch.no_grad():
+        module(x)
+    # As nn.DataParallel makes them: with tensors in the place of parameters, and everything else shared.
+    replicas = [module._replicate_for_data_parallel() for _ in range(3)]
+    for factor, each in enumerate(replicas):
+        each.weight, each.bias = module.weight.detach() * (factor + 1), None
+        each.gamma, each.beta = module.gamma.detach(), module.beta.detach()
+    found = {}
+
+    def work(each):
+        with torch.no_grad():
+            for _ in range(50):
+                found[each] = each(x)
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in replicas]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for each in replicas:
+        expect_close(found[each], composed(module, x, each.weight))
+
+
+def test_other_parameters_for_one_call():
+    module, x = Conv1dGroupNorm(6, 8, 4).eval(), x_fill(2, 6, 20)
+    others = {name: torch.randn_like(each) for name, each in module.named_parameters()}
+    with torch.no_grad():
+        before = module(x)
+        y = torch.func.functional_call(module, others, (x,))
+        assert torch.equal(module(x), before)
+        both = {name: torch.stack([each, each]) for name, each in others.items()}
+        of_two = torch.func.vmap(lambda each: torch.func.functional_call(module, each, (x,)))(both)
+        expect_close(of_two, torch.stack([y, y]))
+        module.load_state_dict(others)
+        expect_close(module(x), y)
+
+
+@pytest.mark.parametrize("gradients", [torch.enable_grad, torch.no_grad])
+def test_forward_mode_gradients(gradients):
+    module, x = Conv1dGroupNorm(6, 8, 4).eval(), x_fill(2, 6, 20)
+    _, wanted = torch.func.jvp(lambda each: composed(module, each), (x,), (torch.cos(x),))
+    with gradients(), forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.cos(x))
+        expect_close(forward_ad.unpack_dual(module(dual)).tangent, wanted, 1e-4)
+        with pytest.raises(NotImplementedError, match="forward-mode"):
+            torch.ops.convnorm.conv1d_group_norm(dual, module.weight, None, module.gamma, module.beta, "p=1,g=4")
+
+
+@pytest.mark.parametrize("gradients", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_modes_and_subclasses_see_the_operator(gradients):
+    class Other(torch.Tensor):
+        pass
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    class Dispatches(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    module, x = Conv1dGroupNorm(6, 8, 4).eval(), x_fill(2, 6, 20)
+    for mode in (Functions, Dispatches):
+        seen = []
+        with gradients(), mode():
+            module(x)
+        assert any("conv1d_group_norm" in each for each in seen), seen
+    with gradients():
+        assert type(module(x.as_subclass(Other))) is Other
 
 
 def test_packed_weights_of_many_shapes_stay_right():

@@ -121,6 +121,11 @@ std::shared_ptr<const Plan> plan_for(const Backend& backend, const Inputs& in) {
     refuse("weight has dtype " + name_of(type) + ", but x has " + name_of(in.x.scalar_type()) +
            "; give weight that dtype, or float32, which is rounded when the weight is packed");
   }
+  if (const int64_t taken = in.weight.size(1) * plan->problem.conv_groups; taken != plan->problem.c) {
+    refuse("x " + shape_of(in.x) + " has " + std::to_string(plan->problem.c) + " channels, but weight " +
+           shape_of(in.weight) + " with groups=" + std::to_string(plan->problem.conv_groups) + " takes " +
+           std::to_string(taken));
+  }
   check_shape("weight", in.weight, {plan->problem.o, plan->problem.c / plan->problem.conv_groups, plan->problem.k});
   return plan;
 }

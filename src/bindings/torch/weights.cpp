@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 #include <utility>
 
 namespace convnorm_torch {
@@ -108,6 +109,17 @@ void WeightCache::forget(int64_t id) {
   const std::lock_guard lock(mutex_);
   if (const auto found = entries_.find(id); found != entries_.end()) {
     for (Entry& entry : found->second) entry.version = kForgotten;
+  }
+}
+
+void WeightCache::forget(const std::vector<Tensor>& weights) {
+  std::unordered_set<const void*> written;
+  for (const Tensor& weight : weights) written.insert(weight.const_data_ptr());
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, entries] : entries_) {
+    for (Entry& entry : entries) {
+      if (written.contains(entry.weight.const_data_ptr())) entry.version = kForgotten;
+    }
   }
 }
 

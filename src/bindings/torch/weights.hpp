@@ -34,6 +34,9 @@ class WeightCache {
   // Packs the weights of one id again at their next calls, in the same memory.
   void forget(int64_t id);
 
+  // The same of all that were packed from these tensors.
+  void forget(const std::vector<Tensor>& weights);
+
   // Gives up all of one id.
   void release(int64_t id);
 

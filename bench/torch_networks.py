@@ -135,7 +135,8 @@ def main():
                     for _ in range(3):
                         compiled(*inputs)
                     milliseconds = timed(lambda: compiled(*inputs), "cuda")
-                    print(f"  torch.compile(mode='reduce-overhead', backend='{backend}') {milliseconds:8.3f} ms", flush=True)
+                    print(f"  torch.compile(mode='reduce-overhead', backend='{backend}') {milliseconds:8.3f} ms",
+                          flush=True)
             if not ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item() < 1e-2:
                 raise SystemExit(f"{title}: results changed while they were timed")
 

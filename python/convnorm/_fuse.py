@@ -451,6 +451,10 @@ def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Op
 
     Returns:
         The report; its `model` is the same object, or the fused model where that had to be another one.
+
+    Raises:
+        ValueError: timing=True without example inputs.
+        Whatever the model raises on the example inputs.
     """
     if timing and example_inputs is None:
         raise ValueError("timing=True needs example_inputs")

@@ -62,9 +62,9 @@ class Conv1dGroupNorm(nn.Module):
     as `nn.Conv1d` and then `nn.GroupNorm` under the same seed. A state_dict of `nn.Sequential(conv, norm)` can be
     loaded.
 
-    In eval mode the packed weight is kept, per shape of x, and packed again when PyTorch counts a change of `weight`:
-    an optimizer's step, load_state_dict, `.to()`, an in-place edit. What is written through `weight.data` is not
-    counted: call `repack()`. A CUDA graph captured in eval mode reads the packed weight: after a change call the module
+    In eval mode the packed weight is kept, per shape of x, and packed again when `weight` changes: by an optimizer's
+    step, load_state_dict, `.to()`, an in-place edit. What is written through `weight.data` PyTorch does not count: call
+    `repack()`. A CUDA graph captured in eval mode reads the packed weight: after a change call the module
     once outside of the graph. In train mode the weight is packed at every call, and inside captured graphs.
 
     Args:
@@ -76,7 +76,12 @@ class Conv1dGroupNorm(nn.Module):
         activation: after the norm, as in `convnorm.functional.conv1d_group_norm`.
         precision: of float32 on GPUs; None follows PyTorch's switches.
 
-    Shapes: x (N, C_in, L) -> (N, C_y, L_out); film (N, channels) twice; residual as the result; lengths (N).
+    Shapes: x (N, C_in, L) -> (N, C_y, L_out); film (N, channels) twice; residual as the result; lengths (N), in
+    elements of L. Source: docs/problem-line.md.
+
+    Raises:
+        ValueError: an argument of the constructor breaks a rule; the sentence names it.
+        RuntimeError, TypeError: a call does, as in `convnorm.functional.conv1d_group_norm`.
     """
 
     def __init__(self, in_channels: int, out_channels: int, num_groups: int, kernel_size: int = 3, stride: int = 1,

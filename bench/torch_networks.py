@@ -35,7 +35,7 @@ def diffuser(batch):
     from diffusers import UNet1DModel
 
     build = functools.partial(value_function, UNet1DModel, 14, (32, 64, 128, 256), 65536)
-    return build, (torch.randn(batch, 14, 32), 3, False)
+    return build, (torch.randn(batch, 14, 32), torch.full((batch,), 3), False)
 
 
 def pitch_tracker(batch):

@@ -7,8 +7,8 @@ The bare operator is PyTorch's documented kind, torch.library.custom_op, with th
 of its own; it allocates its result and computes nothing. The problem is the smallest that does anything, x (1, 8, 4)
 and weight (8, 8, 1), so that what is timed is the way to the kernel; its computing is part of our time all the same.
 "weight kept" is the operator as modules call it in eval mode; the function, and the operator without a number for its
-weight, pack it at every call. On a GPU ours launch their kernels within the time, the bare operator none: "bare and two
-launches" is a second one that also launches two of PyTorch's smallest kernels.
+weight, pack it at every call. On a GPU ours launch their kernels within the time, the bare operator none: "bare and a
+launch" is a second one that also launches PyTorch's smallest kernel.
 All are timed in turn, in one process, on one thread; printed are medians over the rounds of the mean time of one call.
 """
 import argparse
@@ -34,7 +34,7 @@ def bare(x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tens
 @torch.library.custom_op("convnorm_bench::launching", mutates_args=())
 def launching(x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor], beta: Optional[Tensor],
               attributes: str, weight_id: int = 0) -> Tensor:
-    return x.new_empty((1, 8, 4)).zero_().add_(1)
+    return x.new_empty((1, 8, 4)).fill_(1)
 
 
 for operator in (bare, launching):
@@ -51,7 +51,7 @@ def candidates(device):
     line, kept = "g=2", convnorm.nn.WeightId()
     found = {"bare custom operator": lambda: bare(x, weight, None, gamma, beta, line)}
     if device == "cuda":
-        found["bare and two launches"] = lambda: launching(x, weight, None, gamma, beta, line)
+        found["bare and a launch"] = lambda: launching(x, weight, None, gamma, beta, line)
     return found | {
         "torch.ops, weight kept": lambda: operator(x, weight, None, gamma, beta, line, kept.number),
         "torch.ops, packing": lambda: operator(x, weight, None, gamma, beta, line),

@@ -20,7 +20,7 @@ from torch import Tensor, fx, nn
 from . import _patterns, _timing
 from ._export import Exported
 from ._held import Held, Unchanged, is_constant
-from .nn import Conv1dGroupNorm
+from .nn import forget
 
 # Modules inside of a traced one: traced along where they are as small as a block.
 _MOST_INSIDE = 12
@@ -203,7 +203,7 @@ class _Variant:
 
     def fits(self) -> bool:
         """Whether the module is still as it was traced."""
-        return bool(self.matches) and not any(_hooked(each) for each in self.watched) and self.held.still()
+        return len(self.matches) > 0 and not any(_hooked(each) for each in self.watched) and self.held.still()
 
 
 @dataclass
@@ -524,15 +524,11 @@ def unfuse(model: nn.Module) -> nn.Module:
 
 
 def repack(model: nn.Module) -> None:
-    """Forgets all packed weights in `model`: after changes that PyTorch does not count, those through `weight.data`."""
-    for module in model.modules():
-        if isinstance(module, Conv1dGroupNorm):
-            module.repack()
-        kept = [vars(module).get("_convnorm_kept")]
-        if isinstance(module, _Fused) and type(module)._convnorm_exported is not None:
-            kept += type(module)._convnorm_exported.kept
-        for each in filter(None, kept):
-            each.forget()
+    """Forgets what is packed of the weights of `model`, whoever packed it: its own modules, `fuse` or the compiler backend.
+
+    For changes that PyTorch does not count, those through `weight.data`.
+    """
+    forget(model.parameters())
 
 
 def _run_in_eval_mode(model: nn.Module, inputs: tuple, calls: Optional[dict[nn.Module, _Call]] = None) -> Any:

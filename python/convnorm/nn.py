@@ -4,7 +4,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from typing import Any, Optional
+from typing import Any, Iterable, Optional
 
 import torch
 from torch import Tensor, nn
@@ -21,13 +21,19 @@ def _release(number: int) -> None:
         torch.ops.convnorm.release_weight(number)
 
 
-def _forget_stepped(optimizer: torch.optim.Optimizer, _arguments: Any, _named: Any) -> None:
-    # Steps of fused kernels, PyTorch's own among them, write without counting a change.
-    weights = [each for group in optimizer.param_groups for each in group["params"]
+def forget(parameters: Iterable[Tensor]) -> None:
+    """Lets what was packed of those of them that are weights be packed again, into the same memory."""
+    weights = [each for each in parameters
                if type(each) in (Tensor, nn.Parameter) and each.dim() == 3 and each.device.type in ("cpu", "cuda")]
-    if weights and WeightId.living:
+    if weights:
         with torch.no_grad():
             torch.ops.convnorm.forget_packed(weights)
+
+
+def _forget_stepped(optimizer: torch.optim.Optimizer, _arguments: Any, _named: Any) -> None:
+    # Steps of fused kernels, PyTorch's own among them, write without counting a change.
+    if WeightId.living:
+        forget(each for group in optimizer.param_groups for each in group["params"])
 
 
 class WeightId:
@@ -53,6 +59,14 @@ class WeightId:
 
 
 register_optimizer_step_post_hook(_forget_stepped)
+
+_PADDING_MODES = ("zeros", "reflect", "replicate")
+_PRECISIONS = ("highest", "high", "medium")
+
+
+def _one(value: Any) -> Any:
+    """(2,) -> 2, as nn.Conv1d takes it."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 class Conv1dGroupNorm(nn.Module):
@@ -94,12 +108,20 @@ class Conv1dGroupNorm(nn.Module):
         if groups <= 0 or in_channels % groups or out_channels % groups:
             raise ValueError(f"groups={groups} must be a positive divisor of in_channels={in_channels} and "
                              f"out_channels={out_channels}")
+        kernel_size, stride, dilation, padding = map(_one, (kernel_size, stride, dilation, padding))
         for name, value in (("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation)):
-            if value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
-        sides = (padding,) if isinstance(padding, int) else () if isinstance(padding, str) else tuple(padding)
-        if any(side < 0 for side in sides):
-            raise ValueError(f"padding={padding} must not be negative")
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}={value} must be a whole number of at least 1")
+        sides = (padding,) if isinstance(padding, int) else () if padding in ("same", "causal") else tuple(padding)
+        if len(sides) > 2 or any(not isinstance(side, int) or side < 0 for side in sides):
+            raise ValueError(f"padding={padding!r} must be a number that is not negative, (left, right), 'same' or "
+                             "'causal'")
+        if padding_mode not in _PADDING_MODES:
+            raise ValueError(f"padding_mode={padding_mode!r} is not among {', '.join(_PADDING_MODES)}")
+        if not eps > 0:
+            raise ValueError(f"eps={eps} must be above 0")
+        if precision not in (None, *_PRECISIONS):
+            raise ValueError(f"precision={precision!r} is not among {', '.join(_PRECISIONS)}")
         self.in_channels, self.out_channels, self.num_groups = in_channels, out_channels, num_groups
         self.kernel_size, self.stride, self.dilation, self.groups = kernel_size, stride, dilation, groups
         self.padding = padding if isinstance(padding, (int, str)) else sides
@@ -115,7 +137,7 @@ class Conv1dGroupNorm(nn.Module):
             (precision, film, residual): line_of(
                 num_groups, stride, dilation, self.padding, padding_mode, groups, eps, "none",
                 post_of(self.activation, film, residual), "ncl", precision)
-            for precision in ("highest", "high", "medium") for film in (False, True) for residual in (False, True)}
+            for precision in _PRECISIONS for film in (False, True) for residual in (False, True)}
         self._kept = WeightId()
         self.reset_parameters()
 
@@ -132,10 +154,11 @@ class Conv1dGroupNorm(nn.Module):
     @classmethod
     def from_modules(cls, conv: nn.Conv1d, norm: nn.GroupNorm, activation: Post = None) -> "Conv1dGroupNorm":
         """A module that shares the parameters of `conv` and `norm`."""
+        for given, kind in ((conv, nn.Conv1d), (norm, nn.GroupNorm)):
+            if not isinstance(given, kind) or nn.parameter.is_lazy(given.weight):
+                raise TypeError(f"{given} must be an initialised nn.{kind.__name__}")
         if norm.num_channels != conv.out_channels:
             raise ValueError(f"norm has {norm.num_channels} channels, but conv gives {conv.out_channels}")
-        if conv.padding_mode not in ("zeros", "reflect", "replicate"):
-            raise ValueError(f"padding_mode={conv.padding_mode!r} is not among zeros, reflect, replicate")
         padding = conv.padding if isinstance(conv.padding, str) else conv.padding[0]
         fused = cls(conv.in_channels, conv.out_channels, norm.num_groups, conv.kernel_size[0], conv.stride[0],
                     {"valid": 0}.get(padding, padding), conv.dilation[0], norm.eps, norm.affine, groups=conv.groups,

@@ -146,9 +146,8 @@ def test_kept_weights_are_promised_to_captured_graphs():
     other = policy_block()[0]
     changed = policy_block()[0]
     source, buffer, side = torch.randn_like(changed.weight), torch.empty_like(x), torch.cuda.Stream()
-    out = {}
 
-    def work():
+    def work(out):
         out["run"] = other(module(x))
         out["after PyTorch's kernel"] = module(out["run"] * 0.5)
         buffer.copy_(out["run"])
@@ -160,31 +159,31 @@ def test_kept_weights_are_promised_to_captured_graphs():
         torch.cuda.current_stream().wait_stream(side)
         out["after two streams"] = module(elsewhere + again)
 
-    def work_with_packing():
-        changed.weight.copy_(source)
-        out["packed in the graph"] = changed(out["after a copy"])
+    def function(weight, gamma, beta):
+        return convnorm.functional.conv1d_group_norm(x, weight, num_groups=8, gamma=gamma, beta=beta, padding=2,
+                                                     activation="mish")
 
+    def work_with_packing(out):
+        changed.weight.copy_(source)
+        out["packed in the graph"] = changed(x)
+
+    replayed, eager = {}, {}
     with torch.no_grad():
         changed(x)
-        work()
-        graph, dependent = captured(work)
+        work(eager)
+        graph, dependent = captured(lambda: work(replayed))
         assert dependent >= 2
-        packing, none = captured(work_with_packing)
+        packing, none = captured(lambda: work_with_packing(replayed))
         assert none == 0
-        shapes = dict(num_groups=8, padding=2, activation="mish")
-        _, none = captured(lambda: convnorm.functional.conv1d_group_norm(
-            x, module.weight, gamma=module.gamma, beta=module.beta, **shapes))
-        assert none == 0
+        assert captured(lambda: function(module.weight, module.gamma, module.beta))[1] == 0
         for _ in range(50):
             x.copy_(torch.randn_like(x))
             graph.replay()
             packing.replay()
-            found = {name: each.clone() for name, each in out.items()}
-            work()
-            out["packed in the graph"] = convnorm.functional.conv1d_group_norm(
-                out["after a copy"], source, gamma=changed.gamma, beta=changed.beta, **shapes)
-            for name, each in out.items():
-                assert torch.equal(found[name], each), name
+            work(eager)
+            eager["packed in the graph"] = function(source, changed.gamma, changed.beta)
+            for name, each in eager.items():
+                assert torch.equal(replayed[name], each), name
             changed.weight.zero_()
 
 

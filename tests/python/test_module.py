@@ -250,10 +250,30 @@ def test_inference_tensors_are_packed_at_every_call():
 @pytest.mark.parametrize("arguments, named", [
     ((6, 8, 0), "num_groups=0"), ((6, 8, -1), "num_groups=-1"), ((6, 6, 4), "num_groups=4 .*out_channels=6"),
     ((6, 8, 4, 3, 0), "stride=0"), ((6, 8, 4, 3, 1, -1), "padding=-1"), ((6, 8, 4, 3, 1, 1, 0), "dilation=0"),
+    ((6, 8, 4, 3, 1.5), "stride=1.5"), ((6, 8, 4, 3, 1, (1, 2, 3)), r"padding=\(1, 2, 3\)"),
+    ((6, 8, 4, 3, 1, "full"), "padding='full'"), ((6, 8, 4, 3, 1, 1, 1, 0.0), "eps=0.0 must be above 0"),
 ])
 def test_b028_to_b031_refused_in_the_constructor(arguments, named):
     with pytest.raises(ValueError, match=named):
         Conv1dGroupNorm(*arguments)
+
+
+def test_takes_what_conv1d_takes_and_names_what_it_does_not():
+    x = x_fill(2, 6, 20)
+    module = Conv1dGroupNorm(6, 8, 4, (3,), (2,), (1,), (1,))
+    expect_close(module(x), nn.functional.group_norm(nn.functional.conv1d(x, module.weight, None, 2, 1), 4))
+    with pytest.raises(ValueError, match="padding_mode='circular'"):
+        Conv1dGroupNorm(6, 8, 4, padding_mode="circular")
+    with pytest.raises(ValueError, match="precision='best'"):
+        Conv1dGroupNorm(6, 8, 4, precision="best")
+    for conv, norm in ((nn.Conv2d(6, 8, 3), nn.GroupNorm(4, 8)), (nn.LazyConv1d(8, 3), nn.GroupNorm(4, 8)),
+                       (nn.Conv1d(6, 8, 3), nn.BatchNorm1d(8))):
+        with pytest.raises(TypeError, match="must be an initialised nn"):
+            Conv1dGroupNorm.from_modules(conv, norm)
+    with pytest.raises(TypeError, match="x is a NoneType"):
+        module(None)
+    with pytest.raises(RuntimeError, match=r"x \(2, 5, 20\) has 5 channels, but weight \(8, 6, 3\)"):
+        module(x[:, :5])
 
 
 def test_training_learns():

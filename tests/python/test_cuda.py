@@ -49,6 +49,29 @@ def test_gradients(line, operands):
         expect_close(actual / scale, wants / scale, 1e-4)
 
 
+@pytest.mark.parametrize("weight_id", [0, 1 << 40])
+def test_opcheck(weight_id):
+    given = leaves(on_gpu(s1()))
+    torch.library.opcheck(torch.ops.convnorm.conv1d_group_norm.default,
+                          (*given[:5], S1_LINE + ",post=silu", weight_id, *given[5:]))
+    torch.ops.convnorm.release_weight(weight_id)
+
+
+def test_fused_optimizers_are_seen():
+    module = Conv1dGroupNorm(6, 8, 4).cuda().eval()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1, fused=True)
+    x = x_fill(2, 6, 20).cuda()
+    with torch.no_grad():
+        before = module(x)
+    module(x).square().sum().backward()
+    optimizer.step()
+    with torch.no_grad():
+        y = module(x)
+        assert not torch.equal(y, before)
+        expect_close(y, nn.functional.group_norm(nn.functional.conv1d(x.double(), module.weight.double(), padding=1), 4,
+                                                 module.gamma.double(), module.beta.double()), 1e-4)
+
+
 def test_b068_side_stream():
     given, wanted = on_gpu(s1()), expected(S1_LINE, s1())
     stream = torch.cuda.Stream()

@@ -45,15 +45,19 @@ std::shared_ptr<const Plan> create(const convnorm_problem& problem, const convno
 std::shared_ptr<const Plan> create(const PlanKey& key) {
   convnorm_problem problem;
   expect_ok(convnorm_problem_parse(problem_line(key).c_str(), &problem));
-  return create(problem, {.device = key.device, .threads = key.threads, .path = nullptr, .target = nullptr,
-                          .constant_weights = 0});
+  return create(
+      problem,
+      {.device = key.device, .threads = key.threads, .path = nullptr, .target = nullptr, .constant_weights = 0});
 }
 
 }  // namespace
 
 std::shared_ptr<const Plan> with_constant_weights(const Plan& plan) {
-  return create(plan.problem, {.device = CONVNORM_CUDA, .threads = 0, .path = convnorm_plan_path(plan.handle),
-                               .target = nullptr, .constant_weights = 1});
+  return create(plan.problem, {.device = CONVNORM_CUDA,
+                               .threads = 0,
+                               .path = convnorm_plan_path(plan.handle),
+                               .target = nullptr,
+                               .constant_weights = 1});
 }
 
 void expect_ok(convnorm_status status) {

@@ -318,6 +318,19 @@ def test_reduce_overhead():
             expect_close(compiled(x), module(x))
 
 
+def test_reduce_overhead_through_the_backend():
+    import convnorm.backend
+
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Conv1d(64, 64, 5, padding=2), nn.GroupNorm(8, 64), nn.Mish(),
+                          nn.Conv1d(64, 64, 3), nn.GroupNorm(8, 64)).cuda().eval()
+    compiled = torch.compile(model, mode="reduce-overhead", backend=convnorm.backend.convnorm)
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(2, 64, 20, device="cuda")
+            expect_close(compiled(x), model(x), 2e-3)
+
+
 def test_fused_chains_are_timed_eagerly_and_in_graphs():
     model = nn.Sequential(nn.Conv1d(64, 64, 5, padding=2), nn.GroupNorm(8, 64), nn.Mish(),
                           nn.Conv1d(64, 64, 3, groups=64), nn.SiLU()).cuda().eval()

@@ -1,7 +1,11 @@
 // torch.ops.convnorm on GPUs, in PyTorch's current stream.
 #include <cuda_runtime_api.h>
 
+#include <exception>
+#include <memory>
+#include <optional>
 #include <stdexcept>
+#include <thread>
 
 #include "bindings/torch/operator.hpp"
 #include "bindings/torch/register.hpp"
@@ -29,6 +33,27 @@ void wait(const convnorm_launch& launch) {
   }
 }
 
+// On a thread of its own: the caller's may be allocating into the pool of a graph that is being warmed up, which takes
+// nothing that outlives the call.
+Tensor lasting_bytes(const Tensor& like, size_t bytes, const convnorm_launch& launch) {
+  std::optional<Tensor> found;
+  std::exception_ptr failure;
+  std::thread([&] {
+    try {
+      CUDAStreamGuardHandle guard = nullptr;
+      STABLE_TORCH_ERROR_CODE_CHECK(
+          aoti_torch_create_cuda_stream_guard(launch.stream, like.get_device_index(), &guard));
+      const std::unique_ptr<CUDAStreamGuardOpaque, void (*)(CUDAStreamGuardHandle)> held(
+          guard, [](CUDAStreamGuardHandle each) { aoti_torch_delete_cuda_stream_guard(each); });
+      found = new_bytes(like, bytes);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+  return *found;
+}
+
 bool order(void* earlier, void* later) {
   const auto before = static_cast<cudaStream_t>(earlier), after = static_cast<cudaStream_t>(later);
   if (before == after) return true;
@@ -50,6 +75,7 @@ constexpr Backend kCuda = {
     .launch = current_stream,
     .capturing = [](const convnorm_launch& launch) { return capturing(stream_of(launch)); },
     .wait = wait,
+    .lasting_bytes = lasting_bytes,
     .order = order,
 };
 

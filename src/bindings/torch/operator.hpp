@@ -33,6 +33,9 @@ struct Inputs {
   OptionalTensor residual;
 };
 
+// Uninitialised bytes on the device of `like`.
+__attribute__((visibility("default"))) Tensor new_bytes(const Tensor& like, size_t bytes);
+
 struct Backend {
   convnorm_device device;
   const char* name;
@@ -40,6 +43,8 @@ struct Backend {
   convnorm_launch (*launch)(int32_t device_index);  // PyTorch's pool, or its current stream
   bool (*capturing)(const convnorm_launch&);        // whether calls are being recorded into a graph
   void (*wait)(const convnorm_launch&);             // until what was put into the stream is done
+  // Uninitialised bytes on the device of `like` for longer than this call, handed on in the order of the stream.
+  Tensor (*lasting_bytes)(const Tensor& like, size_t bytes, const convnorm_launch&);
   // Lets what one stream gets from here on start after all that another got so far; false where that cannot be.
   bool (*order)(void* earlier, void* later);
 };

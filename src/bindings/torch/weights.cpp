@@ -86,11 +86,13 @@ PackedWeight WeightCache::packed(const Backend& backend, const convnorm_launch& 
   }
   // Now, because a plan may allocate, which must not be while a graph is captured.
   std::shared_ptr<const Plan> dependent = backend.device == CONVNORM_CUDA ? with_constant_weights(*plan) : nullptr;
+  Tensor packed = backend.lasting_bytes(weight, plan->packed_bytes, launch);
+  pack_into(*plan, launch, weight, dtype, packed);
   Entry entry{.plan = plan,
               .dependent = std::move(dependent),
               .weight = detached(weight),
               .version = version,
-              .packed = pack_once().bytes,
+              .packed = packed,
               .backend = &backend,
               .home = launch.stream,
               .users = {launch.stream},

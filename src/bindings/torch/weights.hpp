@@ -13,9 +13,6 @@
 
 namespace convnorm_torch {
 
-// Uninitialised bytes on the device of `like`.
-Tensor new_bytes(const Tensor& like, size_t bytes);
-
 struct PackedWeight {
   Tensor bytes;
   // The plan with the promise of convnorm_plan_options::constant_weights, where a graph is captured that finds the

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/arguments.hpp"
+#include "kernels/cuda/collective/slot.hpp"
 
 namespace convnorm::cuda::depthwise {
 
@@ -39,15 +40,10 @@ struct Config {
 
   CONVNORM_HOST_DEVICE int grid() const { return team * teams; }
   CONVNORM_HOST_DEVICE int64_t jobs_at_once() const { return domain_jobs * domains_per_cta; }  // of a team
-  // Words of a slot: mean and M2 of every CTA, for two rounds in turn.
-  CONVNORM_HOST_DEVICE int64_t words() const { return team == 1 ? 0 : int64_t{4} * grid(); }
+  // Words of a slot: moments of every CTA, for two rounds in turn.
+  CONVNORM_HOST_DEVICE int64_t words() const { return team == 1 ? 0 : int64_t{2} * grid(); }
   // Moments that a CTA keeps: of its warps where they all work for one domain, else of every job.
   CONVNORM_HOST_DEVICE int own_slots() const { return domains_per_cta > 1 ? held : kWarps; }
-};
-
-// Of one job, of one CTA.
-struct alignas(8) Slot {
-  double count, mean, m2;
 };
 
 // What a warp computes at a time.
@@ -62,8 +58,7 @@ struct Job {
 
 // The one plan of shared memory; byte offsets.
 struct SharedPlan {
-  int slots;    // Slot [own_slots]
-  int others;   // Slot [team]
+  int slots;    // Slot [own_slots]: of one job or warp
   int jobs;     // Job [held]
   int weights;  // float [held][K]
   int rows;     // Element [held][row_bytes]
@@ -78,8 +73,7 @@ CONVNORM_HOST_DEVICE inline int round_up(int64_t value, int unit) {
 CONVNORM_HOST_DEVICE inline SharedPlan shared_plan(const Config& c, int64_t taps, int element_bytes) {
   SharedPlan s{};
   s.slots = 16;  // the launch's first tag lies before
-  s.others = s.slots + c.own_slots() * static_cast<int>(sizeof(Slot));
-  s.jobs = s.others + (c.team > 1 ? c.team : 0) * static_cast<int>(sizeof(Slot));
+  s.jobs = s.slots + c.own_slots() * static_cast<int>(sizeof(Slot));
   s.weights = s.jobs + c.held * static_cast<int>(sizeof(Job));
   s.rows = round_up(s.weights + int64_t{4} * c.held * taps, 16);
   s.row_bytes = round_up(int64_t{c.row_elements} * element_bytes, 16);

@@ -55,24 +55,22 @@ class Cta {
       const int64_t share = (c_.jobs_at_once() + c_.team - 1) / c_.team;
       first_job_ = min(rank_ * share, jobs);
       end_job_ = min(first_job_ + share, jobs);
+      Norm norm = {0, 0, 0};
       if (a_.groups > 0) {
         measure();
         __syncthreads();
-        if (c_.team > 1 && domains > 0) {
-          if (round == 0) tag = *reinterpret_cast<const uint64_t*>(shared_);
-          exchange(tag + round, round % 2);
-          __syncthreads();
+        if (round == 0 && c_.team > 1) tag = *reinterpret_cast<const uint64_t*>(shared_);
+        if (c_.domains_per_cta == 1 && domains > 0) {
+          norm = norm_from(c_.team > 1 ? exchange(tag + round, round % 2) : merge_slots(slots(), kWarps, lane_), a_.eps);
         }
       }
-      store_all();
+      store_all(norm);
       __syncthreads();
     }
   }
 
  private:
   __device__ __forceinline__ Slot* slots() const { return reinterpret_cast<Slot*>(shared_ + p_.plan.slots); }
-  __device__ __forceinline__ Slot* others() const { return reinterpret_cast<Slot*>(shared_ + p_.plan.others); }
-
   __device__ __forceinline__ Job* jobs() const { return reinterpret_cast<Job*>(shared_ + p_.plan.jobs); }
 
   // Job i of the team.
@@ -133,11 +131,13 @@ class Cta {
 
   __device__ __forceinline__ void load_batch(int batch) const {
     const auto* weight = static_cast<const float*>(a_.packed_weight());
+    // What is read once must not push out y, which is written back at leisure.
+    const uint64_t policy = c_.batches == 1 || a_.groups == 0 ? ptx::evict_first_policy() : ptx::evict_normal_policy();
     __syncwarp();  // all lanes have read what was there
     for_each_held(batch, [&](int held, int64_t i) {
       const Job j = job(i);
       if (lane_ == 0) jobs()[held] = j;
-      load_row<Element>(a_, j, weight, row_at(held), weights_at(held), lane_);
+      load_row<Element>(a_, j, weight, row_at(held), weights_at(held), lane_, policy);
     });
     ptx::commit_copies();
     ptx::wait_copies<0>();
@@ -172,7 +172,7 @@ class Cta {
   __device__ __forceinline__ Slot measure_job(const Job& j, int held) const {
     const Row<Element> r = row(j, held);
     const Channel c = channel(j);
-    Running running;
+    Sums sums;
     float reference = 0;
     bool has_reference = false;
     Slot m = {static_cast<double>(j.valid), 0, 0};
@@ -195,10 +195,11 @@ class Cta {
           return;
         }
         if (!has_reference) has_reference = choose_reference(v, is_valid, reference);
-        running.add(v, reference, whole(r, base, j.valid), is_valid);
+        sums.template add<T::kOutputs>(
+            whole(r, base, j.valid), [&](int i) { return v[i] - reference; }, is_valid);
       });
       if (pass == 0) {
-        const Slot narrow = running.merged(reference);
+        const Slot narrow = sums.merged(reference, j.valid);
         if (!beyond_fp32(narrow)) return narrow;
       } else if (pass == 1) {
         m.mean = sum_warp(sum) / m.count;
@@ -249,34 +250,41 @@ class Cta {
     return static_cast<double>(row.quotient * valid + min(row.remainder * c_.piece, valid));
   }
 
-  // Every CTA's moments to every CTA of the team.
-  __device__ __forceinline__ void exchange(uint64_t tag, int parity) const {
-    ptx::Word* words = p_.slot.words + (int64_t{team_} * 2 + parity) * 2 * c_.team;
+  // Every CTA's moments to every CTA of the team, merged by every warp for itself.
+  __device__ __forceinline__ Slot exchange(uint64_t tag, int parity) const {
+    ptx::Word* const words = p_.slot.words + (int64_t{team_} * 2 + parity) * c_.team;
     if (warp_ == 0) {
       const Slot own = merge_slots(slots(), kWarps, lane_);
-      if (lane_ < 2) publish(words + 2 * rank_ + lane_, tag, lane_ == 0 ? own.mean : own.m2);
+      if (lane_ == 0) publish(words + rank_, tag, own.mean, own.m2);
+      __syncwarp();
     }
     const int64_t share = (c_.domain_jobs + c_.team - 1) / c_.team;
-    const Division sample = divide(first_domain_, a_.groups);
-    const int64_t valid = valid_outputs(a_, sample_length(a_, sample.quotient));
-    for (int i = static_cast<int>(threadIdx.x); i < c_.team; i += 32 * kWarps) {
-      const int64_t begin = min(i * share, c_.domain_jobs), end = min(begin + share, c_.domain_jobs);
-      Slot other;
-      other.count = positions_before(end, valid) - positions_before(begin, valid);
-      other.mean = await_double(words + 2 * i, tag);
-      other.m2 = await_double(words + 2 * i + 1, tag);
-      others()[i] = other;
+    const int64_t valid = valid_outputs(a_, sample_length(a_, divide(first_domain_, a_.groups).quotient));
+    const auto member = [&](int rank) {
+      const int64_t begin = min(rank * share, c_.domain_jobs), end = min(begin + share, c_.domain_jobs);
+      return await_moments(words + rank, tag, positions_before(end, valid) - positions_before(begin, valid));
+    };
+    // Distances are taken from one of the means, so that one round of sums serves mean and squares.
+    Slot next = lane_ < c_.team ? member(lane_) : Slot{0, 0, 0};
+    const double reference = __shfl_sync(~0u, next.mean, 0);
+    double count = 0, sum = 0, m2 = 0;
+    for (int rank = lane_; rank < c_.team;) {
+      if (next.count > 0) {
+        const double distance = next.mean - reference, weighted = next.count * distance;
+        count += next.count, sum += weighted, m2 += fma(weighted, distance, next.m2);
+      }
+      rank += 32;
+      if (rank < c_.team) next = member(rank);
     }
+    count = sum_warp(count), sum = sum_warp(sum), m2 = sum_warp(m2);
+    if (count == 0) return {0, 0, 0};
+    const double mean = sum / count, left = fma(-sum, mean, m2);
+    return {count, reference + mean, left < 0 ? 0 : left};
   }
 
   // The batch that was measured last is still there.
-  __device__ __forceinline__ void store_all() const {
-    Norm norm = {0, 0, 0};
+  __device__ __forceinline__ void store_all(Norm norm) const {
     const bool apart = c_.domains_per_cta > 1;
-    if (a_.groups > 0 && !apart) {
-      norm =
-          norm_from(c_.team > 1 ? merge_slots(others(), c_.team, lane_) : merge_slots(slots(), kWarps, lane_), a_.eps);
-    }
     for (int batch = c_.batches - 1; batch >= 0; --batch) {
       if (a_.groups == 0 || batch < c_.batches - 1) load_batch(batch);
       for_each_job(batch, [&](int held, const Job& j) {
@@ -299,6 +307,7 @@ class Cta {
       const double product = norm.rstd * gamma;
       scale = static_cast<float>(product > FLT_MAX ? FLT_MAX : product < -FLT_MAX ? -FLT_MAX : product);
       if (a_.beta != nullptr) plus = load_parameter<Element>(a_, a_.beta, j.channel);
+      plus = static_cast<float>(fma(-static_cast<double>(norm.mean_low), static_cast<double>(scale), double{plus}));
     }
     Element* const y = output(j);
     T::for_each_tile(r, j.positions, [&](int base) {
@@ -306,7 +315,7 @@ class Cta {
       compute(r, c, j.positions, base, v);
       if (a_.groups > 0) {
 #pragma unroll
-        for (int i = 0; i < T::kOutputs; ++i) v[i] = fmaf(v[i] - norm.mean_high - norm.mean_low, scale, plus);
+        for (int i = 0; i < T::kOutputs; ++i) v[i] = fmaf(v[i] - norm.mean_high, scale, plus);
       }
       apply_row_post<Element>(
           a_, 0, a_.post_count, reinterpret_cast<float(&)[1][T::kOutputs]>(v),

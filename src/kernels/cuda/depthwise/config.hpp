@@ -40,8 +40,8 @@ struct Config {
 
   CONVNORM_HOST_DEVICE int grid() const { return team * teams; }
   CONVNORM_HOST_DEVICE int64_t jobs_at_once() const { return domain_jobs * domains_per_cta; }  // of a team
-  // Words of a slot: moments of every CTA, for two rounds in turn.
-  CONVNORM_HOST_DEVICE int64_t words() const { return team == 1 ? 0 : int64_t{2} * grid(); }
+  // Words of a slot: mean and M2 of every CTA, for two rounds in turn.
+  CONVNORM_HOST_DEVICE int64_t words() const { return team == 1 ? 0 : int64_t{4} * grid(); }
   // Moments that a CTA keeps: of its warps where they all work for one domain, else of every job.
   CONVNORM_HOST_DEVICE int own_slots() const { return domains_per_cta > 1 ? held : kWarps; }
 };
@@ -59,6 +59,7 @@ struct Job {
 // The one plan of shared memory; byte offsets.
 struct SharedPlan {
   int slots;    // Slot [own_slots]: of one job or warp
+  int others;   // Slot [team]
   int jobs;     // Job [held]
   int weights;  // float [held][K]
   int rows;     // Element [held][row_bytes]
@@ -73,7 +74,8 @@ CONVNORM_HOST_DEVICE inline int round_up(int64_t value, int unit) {
 CONVNORM_HOST_DEVICE inline SharedPlan shared_plan(const Config& c, int64_t taps, int element_bytes) {
   SharedPlan s{};
   s.slots = 16;  // the launch's first tag lies before
-  s.jobs = s.slots + c.own_slots() * static_cast<int>(sizeof(Slot));
+  s.others = s.slots + c.own_slots() * static_cast<int>(sizeof(Slot));
+  s.jobs = s.others + (c.team > 1 ? c.team : 0) * static_cast<int>(sizeof(Slot));
   s.weights = s.jobs + c.held * static_cast<int>(sizeof(Job));
   s.rows = round_up(s.weights + int64_t{4} * c.held * taps, 16);
   s.row_bytes = round_up(int64_t{c.row_elements} * element_bytes, 16);

@@ -55,22 +55,24 @@ class Cta {
       const int64_t share = (c_.jobs_at_once() + c_.team - 1) / c_.team;
       first_job_ = min(rank_ * share, jobs);
       end_job_ = min(first_job_ + share, jobs);
-      Norm norm = {0, 0, 0};
       if (a_.groups > 0) {
         measure();
         __syncthreads();
-        if (round == 0 && c_.team > 1) tag = *reinterpret_cast<const uint64_t*>(shared_);
-        if (c_.domains_per_cta == 1 && domains > 0) {
-          norm = norm_from(c_.team > 1 ? exchange(tag + round, round % 2) : merge_slots(slots(), kWarps, lane_), a_.eps);
+        if (c_.team > 1 && domains > 0) {
+          if (round == 0) tag = *reinterpret_cast<const uint64_t*>(shared_);
+          exchange(tag + round, round % 2);
+          __syncthreads();
         }
       }
-      store_all(norm);
+      store_all();
       __syncthreads();
     }
   }
 
  private:
   __device__ __forceinline__ Slot* slots() const { return reinterpret_cast<Slot*>(shared_ + p_.plan.slots); }
+  __device__ __forceinline__ Slot* others() const { return reinterpret_cast<Slot*>(shared_ + p_.plan.others); }
+
   __device__ __forceinline__ Job* jobs() const { return reinterpret_cast<Job*>(shared_ + p_.plan.jobs); }
 
   // Job i of the team.
@@ -250,41 +252,34 @@ class Cta {
     return static_cast<double>(row.quotient * valid + min(row.remainder * c_.piece, valid));
   }
 
-  // Every CTA's moments to every CTA of the team, merged by every warp for itself.
-  __device__ __forceinline__ Slot exchange(uint64_t tag, int parity) const {
-    ptx::Word* const words = p_.slot.words + (int64_t{team_} * 2 + parity) * c_.team;
+  // Every CTA's moments to every CTA of the team.
+  __device__ __forceinline__ void exchange(uint64_t tag, int parity) const {
+    ptx::Word* words = p_.slot.words + (int64_t{team_} * 2 + parity) * 2 * c_.team;
     if (warp_ == 0) {
       const Slot own = merge_slots(slots(), kWarps, lane_);
-      if (lane_ == 0) publish(words + rank_, tag, own.mean, own.m2);
-      __syncwarp();
+      if (lane_ < 2) publish(words + 2 * rank_ + lane_, tag, lane_ == 0 ? own.mean : own.m2);
     }
     const int64_t share = (c_.domain_jobs + c_.team - 1) / c_.team;
-    const int64_t valid = valid_outputs(a_, sample_length(a_, divide(first_domain_, a_.groups).quotient));
-    const auto member = [&](int rank) {
-      const int64_t begin = min(rank * share, c_.domain_jobs), end = min(begin + share, c_.domain_jobs);
-      return await_moments(words + rank, tag, positions_before(end, valid) - positions_before(begin, valid));
-    };
-    // Distances are taken from one of the means, so that one round of sums serves mean and squares.
-    Slot next = lane_ < c_.team ? member(lane_) : Slot{0, 0, 0};
-    const double reference = __shfl_sync(~0u, next.mean, 0);
-    double count = 0, sum = 0, m2 = 0;
-    for (int rank = lane_; rank < c_.team;) {
-      if (next.count > 0) {
-        const double distance = next.mean - reference, weighted = next.count * distance;
-        count += next.count, sum += weighted, m2 += fma(weighted, distance, next.m2);
-      }
-      rank += 32;
-      if (rank < c_.team) next = member(rank);
+    const Division sample = divide(first_domain_, a_.groups);
+    const int64_t valid = valid_outputs(a_, sample_length(a_, sample.quotient));
+    for (int i = static_cast<int>(threadIdx.x); i < c_.team; i += 32 * kWarps) {
+      const int64_t begin = min(i * share, c_.domain_jobs), end = min(begin + share, c_.domain_jobs);
+      Slot other;
+      other.count = positions_before(end, valid) - positions_before(begin, valid);
+      other.mean = await_double(words + 2 * i, tag);
+      other.m2 = await_double(words + 2 * i + 1, tag);
+      others()[i] = other;
     }
-    count = sum_warp(count), sum = sum_warp(sum), m2 = sum_warp(m2);
-    if (count == 0) return {0, 0, 0};
-    const double mean = sum / count, left = fma(-sum, mean, m2);
-    return {count, reference + mean, left < 0 ? 0 : left};
   }
 
   // The batch that was measured last is still there.
-  __device__ __forceinline__ void store_all(Norm norm) const {
+  __device__ __forceinline__ void store_all() const {
+    Norm norm = {0, 0, 0};
     const bool apart = c_.domains_per_cta > 1;
+    if (a_.groups > 0 && !apart) {
+      norm =
+          norm_from(c_.team > 1 ? merge_slots(others(), c_.team, lane_) : merge_slots(slots(), kWarps, lane_), a_.eps);
+    }
     for (int batch = c_.batches - 1; batch >= 0; --batch) {
       if (a_.groups == 0 || batch < c_.batches - 1) load_batch(batch);
       for_each_job(batch, [&](int held, const Job& j) {

@@ -59,7 +59,7 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   const auto spread = [&] { return std::min(c.domain_jobs, most_ctas / std::min(c.domains, most_ctas)); };
   // How many jobs of this shape fit, beside the slots of so large a team.
   const auto fitting = [&](int64_t team) {
-    const int64_t slots = int64_t{sizeof(Slot)} * (team > 1 ? kWarps : kMostHeld) + 32;
+    const int64_t slots = int64_t{sizeof(Slot)} * (team > 1 ? kWarps + team : kMostHeld) + 32;
     const int64_t job = round_up(int64_t{c.row_elements} * element, 16) + 4 * p.k + int64_t{sizeof(Job)};
     return std::min<int64_t>(std::max<int64_t>(0, (bytes - slots) / job), kMostHeld);
   };

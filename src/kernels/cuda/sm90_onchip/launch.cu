@@ -45,7 +45,9 @@ void launch_onchip(const Arguments& arguments, const Config& config, const SyncS
                        static_cast<int>(arguments.pad_left)};
   const SharedPlan plan(config, arguments.dtype == CONVNORM_F32 ? 4 : 2);
   const bool plain_fill = config.plain_fill && reinterpret_cast<uintptr_t>(arguments.x) % 4 == 0;
-  const Parameters parameters = {input, plain_fill, x_arrivals(config, arguments.dtype, plain_fill), config, plan, slot,
+  const bool vectors_of_x = reinterpret_cast<uintptr_t>(arguments.x) % 16 == 0 &&
+                            arguments.l * (arguments.dtype == CONVNORM_F32 ? 4 : 2) % 16 == 0;
+  const Parameters parameters = {input, plain_fill, vectors_of_x, x_arrivals(config, arguments.dtype, plain_fill), config, plan, slot,
                                  store, arguments};
   with_device_element(arguments.dtype, [&](auto type) {
     using Element = decltype(type);

@@ -99,13 +99,13 @@ class Candidate {
     c_.sample_blocks = static_cast<int>(quotient_up(p_.n, c_.samples));
     c_.domain_column_tiles = norm ? c_.column_tiles : 1;
     c_.domain_row_tiles = norm ? std::min(group_rows / std::gcd(group_rows, tile_rows), c_.row_tiles) : 1;
-    c_.row_domains = static_cast<int>(quotient_up(c_.row_tiles, c_.domain_row_tiles));
+    c_.row_domains = WideDivisor(static_cast<uint32_t>(quotient_up(c_.row_tiles, c_.domain_row_tiles)));
     const int64_t team = int64_t{c_.domain_row_tiles} * c_.domain_column_tiles;
     if (team > device_.sm_count) {
       return "a group's outputs take " + text(team) + " tiles of " + text(tile_rows) + " channels x " +
              text(c_.tile_columns) + " columns, more than the " + text(device_.sm_count) + " SMs";
     }
-    const int64_t domains = int64_t{c_.row_domains} * (c_.column_tiles / c_.domain_column_tiles) * c_.sample_blocks;
+    const int64_t domains = int64_t{c_.row_domains.value} * (c_.column_tiles / c_.domain_column_tiles) * c_.sample_blocks;
     if (domains >= kMostPositions) return "sizes exceed 32-bit tile counts";
     c_.team_ctas = static_cast<int>(team);
     c_.domains = static_cast<int>(domains);
@@ -174,17 +174,18 @@ class Candidate {
   void derive() {
     c_.slot_items = 2 * c_.chunk_k16 * c_.rows();
     c_.plain_rows = c_.samples == 1 && p_.stride == 1 && p_.pad == CONVNORM_ZEROS && !p_.lengths;
-    // 16-bit positions are loaded in pairs.
+    // Copies are words at least; what is copied lies where its operands will, which must not be smaller.
     c_.plain_fill = c_.plain_rows && c_.tile_columns == 128 && p_.pad_left <= c_.last_shift &&
-                    p_.l * element_size(p_.dtype) % 4 == 0;
+                    p_.l * element_size(p_.dtype) % 4 == 0 && 2 * c_.parts >= element_size(p_.dtype);
     c_.halo_rows = Divisor(static_cast<uint32_t>(std::max(c_.last_shift, 1)));
     c_.tap_shift = static_cast<int>(p_.dilation / p_.stride) * c_.samples;
     c_.tap_phase = static_cast<int>(p_.dilation % p_.stride);
+    c_.short_stages = c_.stage_taps == 1 || p_.k % c_.stage_taps == 1;
     c_.stage_step = c_.staggered ? 1 : c_.warpgroups;
     c_.block_slots = c_.stages_per_block() % c_.weight_slots;
     c_.block_parity = c_.stages_per_block() / c_.weight_slots % 2;
     c_.group_rows = Divisor(static_cast<uint32_t>(std::max<int64_t>(sizes_.o_per_norm_group, 1)));
-    c_.column_tile_divisor = Divisor(static_cast<uint32_t>(c_.column_tiles));
+    c_.column_tile_divisor = WideDivisor(static_cast<uint32_t>(c_.column_tiles));
   }
 
   int room(int element) const { return device_.shared_per_block_optin - SharedPlan(c_, element).bytes; }

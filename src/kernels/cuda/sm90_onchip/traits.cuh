@@ -58,7 +58,8 @@ struct Input {
 // runs while the first loads wait for them.
 struct Parameters {
   Input input;
-  bool plain_fill;  // the config's, and x is aligned
+  bool plain_fill;    // the config's, and x is aligned
+  bool vectors_of_x;  // and its rows start on 16 bytes
   int x_arrivals;   // of warps at a slot of x
   Config config;
   SharedPlan plan;
@@ -69,8 +70,11 @@ struct Parameters {
 
 // Named barriers of the hardware.
 enum class NamedBarrier : int {
-  kBlock = 0,      // all threads, which come from different places: __syncthreads() is for one place
-  kWarpgroup = 1,  // + i: the threads of warpgroup i
+  kWarpgroup = 1,    // + i: the threads of computing warpgroup i, or of the loader warps that make up one behind them
+  kInitialised = 6,  // + i: the warp that initialises barriers, and crew i, which waits for it
 };
+
+// Warps that wait for initialised barriers at one place: computing warpgroups, and two crews of loader warps.
+inline constexpr int kLoaderCrews = 4;
 
 }  // namespace convnorm::cuda::sm90_onchip

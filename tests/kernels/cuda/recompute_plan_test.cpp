@@ -86,7 +86,8 @@ TEST(RecomputePlan, HoldsWhatTheKernelAssumes) {
               EXPECT_GE(c.team * c.share(), sizes.l_out + (c.classes > 1 ? kSectorBytes / element - 1 : 0)) << line;
               EXPECT_GE(int64_t{c.rounds} * c.teams, p.n * p.conv_groups * c.sets) << line;
               EXPECT_LE(c.grid(), kPerSm * device.sm_count) << line;
-              EXPECT_LE(shared_plan(c, sizes.c_per_conv_group, element).bytes, device.shared_per_sm / kPerSm - kReservedBytes)
+              EXPECT_LE(shared_plan(c, sizes.c_per_conv_group, element).bytes,
+                        device.shared_per_sm / kPerSm - kReservedBytes)
                   << line;
               EXPECT_GE(8 * c.k16, c.products() * c.pairs) << line;
             }

@@ -1,7 +1,7 @@
 // Moments of a job by one warp.
 //
-// A lane sums distances from one value of the row and their squares, in fp32: means of any size beside their spread lose
-// nothing. From the row on all is double, and every sum has a fixed order.
+// A lane sums distances from one value of the row and their squares, in fp32: means of any size beside their spread
+// lose nothing. From the row on all is double, and every sum has a fixed order.
 #pragma once
 
 #include "kernels/cuda/collective/slots.cuh"

@@ -1,10 +1,10 @@
 // The numbers of one launch, shared by planner and kernel.
 //
-// Columns are the inputs under the kernel: one for each (input channel of the conv group, tap); two of them, a pair, are
-// what a register of mma.sync holds. Output channels are cut into blocks of 16 rows (those of mma.sync) whose rows all
-// start at the same place within a sector of memory: channels whose numbers are equal modulo `classes`. With a glu a
-// block holds 8 channels and, in its other rows, those that gate them. A set of blocks holds whole norm groups. A team
-// of CTAs takes a set of one sample, a part of its positions each.
+// Columns are the inputs under the kernel: one for each (input channel of the conv group, tap); two of them, a pair,
+// are what a register of mma.sync holds. Output channels are cut into blocks of 16 rows (those of mma.sync) whose rows
+// all start at the same place within a sector of memory: channels whose numbers are equal modulo `classes`. With a glu
+// a block holds 8 channels and, in its other rows, those that gate them. A set of blocks holds whole norm groups. A
+// team of CTAs takes a set of one sample, a part of its positions each.
 #pragma once
 
 #include <cstdint>
@@ -118,11 +118,11 @@ struct SharedPlan {
   int constants;   // double [set_rows]: what a row's z is beside its sum of products
   int parameters;  // RowParameters [set_rows]
   int rows;        // Row [set_rows]
-  int centres;    // float [kMostColumns]
-  int range;      // Range
-  int inputs;     // [part][channel or pair of channels][width]: words of two 16-bit numbers
-  int part;       // bytes from the first parts to the second ones
-  int staging;    // [warp][kBlockRows][row_pitch], or Slot [position warp][set_rows]
+  int centres;     // float [kMostColumns]
+  int range;       // Range
+  int inputs;      // [part][channel or pair of channels][width]: words of two 16-bit numbers
+  int part;        // bytes from the first parts to the second ones
+  int staging;     // [warp][kBlockRows][row_pitch], or Slot [position warp][set_rows]
   int bytes;
 };
 

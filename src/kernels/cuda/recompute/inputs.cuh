@@ -1,6 +1,6 @@
-// A window's inputs on their way to shared memory: as words of two 16-bit numbers, the columns of a pair. Of fp32, centred
-// and scaled by a power of two such that none leaves the range of fp16, there are words of the upper and of the lower
-// halves.
+// A window's inputs on their way to shared memory: as words of two 16-bit numbers, the columns of a pair. Of fp32,
+// centred and scaled by a power of two such that none leaves the range of fp16, there are words of the upper and of the
+// lower halves.
 #pragma once
 
 #include "kernels/cuda/epilogue.cuh"
@@ -21,7 +21,8 @@ struct Source {
       : from(from_), length(length_) {
     const bool ncl = a.layout == CONVNORM_NCL;
     const int64_t channel_number = conv_group * a.c_per_conv_group;
-    first = static_cast<const Element*>(a.x) + (ncl ? (n * a.c + channel_number) * a.l : n * a.l * a.c + channel_number);
+    first =
+        static_cast<const Element*>(a.x) + (ncl ? (n * a.c + channel_number) * a.l : n * a.l * a.c + channel_number);
     channel = ncl ? a.l : 1, position = static_cast<int>(ncl ? 1 : a.c);
   }
 
@@ -84,7 +85,8 @@ __device__ __forceinline__ float load_window(const Arguments& a, const Config& c
   };
   for_each_input(a, width, [&](int c, int i) {
     const int at = x.at(a, i);
-    ptx::copy_async_or_zeros<4>(ptx::shared_address(raw(c, i)), x.address(x.first + c * x.channel, max(at, 0)), at >= 0);
+    ptx::copy_async_or_zeros<4>(ptx::shared_address(raw(c, i)), x.address(x.first + c * x.channel, max(at, 0)),
+                                at >= 0);
   });
   ptx::commit_copies();
   // Any input serves as a centre; an offset of the signal then costs no digits.

@@ -1,5 +1,5 @@
-// One launch: inputs of some positions to shared memory, their products for the statistics, an exchange within the team,
-// the same products once more on their way to y.
+// One launch: inputs of some positions to shared memory, their products for the statistics, an exchange within the
+// team, the same products once more on their way to y.
 #pragma once
 
 #include <cfloat>
@@ -10,6 +10,7 @@
 #include "kernels/cuda/ptx/mma.cuh"
 #include "kernels/cuda/recompute/inputs.cuh"
 #include "kernels/cuda/recompute/instance_list.hpp"
+#include "kernels/cuda/recompute/row_writer.cuh"
 
 namespace convnorm::cuda::recompute {
 
@@ -98,7 +99,8 @@ class Cta {
     const unsigned char* const weights =
         packed(p_.packed.operands) + (conv_group_ * c_.blocks() + set_ * c_.set_blocks) * int64_t{kK16 * 512};
     const int blocks = min(c_.set_blocks, c_.blocks() - set_ * c_.set_blocks);
-    for (int i = static_cast<int>(threadIdx.x); i < blocks * kK16 * 4; i += kThreads) ptx::prefetch_l2_line(weights + 128 * i);
+    for (int i = static_cast<int>(threadIdx.x); i < blocks * kK16 * 4; i += kThreads)
+      ptx::prefetch_l2_line(weights + 128 * i);
   }
 
   // --- what rows and groups belong to
@@ -115,7 +117,8 @@ class Cta {
     const bool gate = glu_ && channel >= a_.c_y;
     if (gate) channel -= static_cast<int>(a_.c_y);
     const int range = channel / c_.range, in_range = channel - range * c_.range, in_class = in_range / c_.classes;
-    const int block = range * c_.range_blocks() + in_range % c_.classes * c_.class_blocks + in_class / c_.block_channels;
+    const int block =
+        range * c_.range_blocks() + in_range % c_.classes * c_.class_blocks + in_class / c_.block_channels;
     return (block - set_ * c_.set_blocks) * kBlockRows + in_class % c_.block_channels + (gate ? c_.block_channels : 0);
   }
   __device__ __forceinline__ bool groups_are_rows() const { return a_.o_per_norm_group == 1; }
@@ -172,7 +175,8 @@ class Cta {
     const bool first_of_task = held_ < 0;
     held_ = w;
     RowParameters own = {};
-    if (first_of_task && static_cast<int>(threadIdx.x) < c_.set_rows()) own = load_parameters(static_cast<int>(threadIdx.x));
+    if (first_of_task && static_cast<int>(threadIdx.x) < c_.set_rows())
+      own = load_parameters(static_cast<int>(threadIdx.x));
     const int from = (first_of(w) - kSector) * static_cast<int>(a_.stride) - static_cast<int>(a_.pad_left);
     const Source<Element> x(a_, n_, conv_group_, from, static_cast<int>(length_));
     auto* words = shared_at<uint32_t>(p_.shared.inputs);
@@ -415,7 +419,8 @@ class Cta {
       if (g < set_groups) {
 #pragma unroll 4
         for (int rank = lane; rank < c_.team; rank += lanes) {
-          const Slot other = await_moments(words + rank * set_groups + g, tag, count_of(rank) * double(a_.o_per_norm_group));
+          const Slot other =
+              await_moments(words + rank * set_groups + g, tag, count_of(rank) * double(a_.o_per_norm_group));
           if (other.count == 0) continue;
           const double distance = other.mean - reference, weighted = other.count * distance;
           count += other.count, sum += weighted, m2 += fma(weighted, distance, other.m2);
@@ -474,14 +479,13 @@ class Cta {
 
   __device__ __forceinline__ void store_block(int block, int first) const {
     const int number = set_ * c_.set_blocks + block, first_channel = c_.channel_of(number, 0);
-    const int left = number < c_.blocks()
-                         ? (c_.end_of(number, count_) - first_channel + c_.classes - 1) / c_.classes
-                         : 0;  // rows that hold channels
+    const int left = number < c_.blocks() ? (c_.end_of(number, count_) - first_channel + c_.classes - 1) / c_.classes
+                                          : 0;  // rows that hold channels
     if (left <= 0) return;
     const bool ncl = a_.layout == CONVNORM_NCL;
     const int g = lane_ / 4, stride = static_cast<int>(a_.stride);
-    // Elements from the start of a sector to the window in every row of the block. Where all rows start alike, they do so
-    // on sectors, but for a y that is aligned to less, which is written element by element.
+    // Elements from the start of a sector to the window in every row of the block. Where all rows start alike, they do
+    // so on sectors, but for a y that is aligned to less, which is written element by element.
     const auto address = reinterpret_cast<uintptr_t>(y_row(first_channel) + first);
     const int shift = c_.classes > 1 ? static_cast<int>(address % kSectorBytes / sizeof(Element)) : 0;
     const bool aligned = c_.classes > 1 || address % 16 == 0;
@@ -491,7 +495,8 @@ class Cta {
     const float start[4] = {};
     const int channels[2] = {c_.channel_of(number, g), c_.channel_of(number, g + 8)};
     const int l_out = static_cast<int>(a_.l_out);
-    const RowWriter writer(*this, y_row(first_channel), min(left, c_.block_channels), aligned);
+    const RowWriter<Element> writer(c_, y_row(first_channel), int64_t{c_.classes} * a_.l_out,
+                                    min(left, c_.block_channels), staged(0, 0), pitch(), aligned);
 #pragma unroll 1
     for (int in_window = warp_ % c_.position_warps * c_.warp_positions(); in_window < c_.window();
          in_window += c_.tile()) {
@@ -570,51 +575,6 @@ class Cta {
       }
     }
   }
-
-  // A block's staged rows on their way to y: neighbouring lanes write neighbouring vectors, of as many rows as a warp's
-  // positions leave them.
-  class RowWriter {
-   public:
-    __device__ __forceinline__ RowWriter(const Cta& cta, Element* y, int end, bool aligned)
-        : end_(end), aligned_(aligned) {
-      const int vectors_log2 = __ffs(cta.c_.warp_positions() / kVector) - 1;  // of a row, at most one a lane
-      first_ = cta.lane_ >> vectors_log2, at_once_ = 32 >> vectors_log2;
-      column_ = (cta.lane_ & ((1 << vectors_log2) - 1)) * kVector;
-      to_ = y + int64_t{first_} * cta.c_.classes * cta.a_.l_out + column_;
-      step_ = int64_t{at_once_} * cta.c_.classes * cta.a_.l_out;
-      from_ = cta.staged(first_, column_);
-      from_step_ = at_once_ * cta.pitch() / static_cast<int>(sizeof(Element));
-    }
-
-    __device__ __forceinline__ void write(int warp_first, int l_out) const {
-      const int position = warp_first + column_;
-      Element* to = to_ + warp_first;
-      const Element* from = from_;
-      if (aligned_ && position >= 0 && position + kVector <= l_out) {
-#pragma unroll 1
-        for (int row = first_; row < end_; row += 2 * at_once_, from += 2 * from_step_, to += 2 * step_) {
-          const uint4 first = *reinterpret_cast<const uint4*>(from);
-          const uint4 second = *reinterpret_cast<const uint4*>(from + from_step_);
-          *reinterpret_cast<uint4*>(to) = first;
-          if (row + at_once_ < end_) *reinterpret_cast<uint4*>(to + step_) = second;
-        }
-      } else {
-#pragma unroll 1
-        for (int row = first_; row < end_; row += at_once_, to += step_, from += from_step_) {
-          for (int j = 0; j < kVector; ++j) {
-            if (position + j >= 0 && position + j < l_out) to[j] = from[j];
-          }
-        }
-      }
-    }
-
-   private:
-    Element* to_;  // y's row of this lane's first vector, before the positions of a tile
-    const Element* from_;
-    int64_t step_;  // from a row of y to this lane's next
-    int from_step_, first_, at_once_, column_, end_;
-    bool aligned_;
-  };
 
   // For channels last: neighbouring lanes write neighbouring channels.
   __device__ __forceinline__ void write_columns(int number, int warp_first) const {

@@ -48,10 +48,10 @@ void cut_ranges(const Problem& p, const Sizes& sizes, Config& c) {
   c.ranges = static_cast<int>(quotient_up(channels, range));
 }
 
-// Of a call, on an H200: what it begins and ends with, every further window or task, and the issue slots of the loops at
-// the rate that they reach. Measured: 240 us for w2v2_l0 (108 us of slots, 4 windows), 41.7 for w2v2_l0_b1 (14, 1), 33.5 for
-// encodec_stem (6, 1), 63.3 for eeg_stem, whose long products spill registers (6, 1), 46.9 for 700 short rows (10, 3),
-// 15 to 17 for what takes no time itself and 7.8 without a norm.
+// Of a call, on an H200: what it begins and ends with, every further window or task, and the issue slots of the loops
+// at the rate that they reach. Measured: 240 us for w2v2_l0 (108 us of slots, 4 windows), 41.7 for w2v2_l0_b1 (14,
+// 1), 33.5 for encodec_stem (6, 1), 63.3 for eeg_stem, whose long products spill registers (6, 1), 46.9 for 700 short
+// rows (10, 3), 15 to 17 for what takes no time itself and 7.8 without a norm.
 double microseconds(const Problem& p, const Sizes& sizes, const Config& c) {
   constexpr double kClocksPerUs = 1700, kRate = 0.55, kSpilled = 4.5, kBlock = 250, kTile = 60, kInput = 20;
   constexpr double kTurns = kWarps / 4 * kPerSm;  // warps that share a scheduler
@@ -61,7 +61,8 @@ double microseconds(const Problem& p, const Sizes& sizes, const Config& c) {
   const auto tiles = static_cast<double>(quotient_up(std::min<int64_t>(c.share(), sizes.l_out), c.tile()));
   const double windows = static_cast<double>(c.windows) * c.rounds * (norm && c.windows > 1 ? 2 : 1);
   const double inputs = static_cast<double>(sizes.c_per_conv_group * c.width) / kThreads * kInput * windows;
-  const double loops = static_cast<double>(blocks) * (tiles * (c.quads * per_quad + kTile) + kBlock * c.windows) * c.rounds;
+  const double loops =
+      static_cast<double>(blocks) * (tiles * (c.quads * per_quad + kTile) + kBlock * c.windows) * c.rounds;
   return (norm ? 14 : 6) + 4 * (windows - 1) + kTurns * (loops + inputs) / (kRate * kClocksPerUs);
 }
 
@@ -166,7 +167,8 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
     }
     if (c.set_blocks == c.blocks()) break;
   }
-  if (best_time == 0) return fmt::format("s={}, d={}: the inputs of a window do not fit in shared memory", p.stride, p.dilation);
+  if (best_time == 0)
+    return fmt::format("s={}, d={}: the inputs of a window do not fit in shared memory", p.stride, p.dilation);
   return best;
 }
 

@@ -8,6 +8,9 @@
 #ifdef CONVNORM_MOMENTS
 #include "kernels/cuda/moments/moments.hpp"
 #endif
+#ifdef CONVNORM_RECOMPUTE
+#include "kernels/cuda/recompute/recompute.hpp"
+#endif
 #ifdef CONVNORM_SM90_ONCHIP
 #include "kernels/cuda/sm90_onchip/onchip.hpp"
 #endif
@@ -30,6 +33,11 @@ constexpr Implementation kImplementations[] = {
     {"moments", "statistics follow from second moments of the inputs, then one pass computes and stores",
      "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
      consider_moments},
+#endif
+#ifdef CONVNORM_RECOMPUTE
+    {"recompute", "few inputs under the kernel: tensor cores form the products once for the statistics and once for y",
+     "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
+     consider_recompute},
 #endif
 #ifdef CONVNORM_SM90_STREAM
     {"sm90_stream", "few positions and wide channels: every SM has its part of the weight on its way at once",

@@ -170,7 +170,7 @@ __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, i
 }
 
 template <class T>
-__global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_constant__ Parameters p) {
+__global__ void __launch_bounds__(T::kMostThreads, T::kPerSm) onchip(const __grid_constant__ typename T::Launch p) {
   extern __shared__ __align__(128) unsigned char shared[];
   const Config& c = p.config;
   const uint32_t shared_base = ptx::shared_address(shared);
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_consta
 
   const int warpgroup = warp / 4;
   XLoader<T> loader(p, shared);
-  std::conditional_t<T::kByWarps, WarpEpilogue<T>, Epilogue<T>> epilogue(p, shared, warp);
+  typename T::TileEpilogue epilogue(p, shared, warp);
   float initial = 0.0f;
   const auto meanwhile = [&](const Walk& walk) {
     if (producer > 0) return;

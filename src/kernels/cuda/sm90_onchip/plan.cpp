@@ -60,8 +60,9 @@ std::optional<std::string> refusal(const Problem& p, const Sizes& sizes, const D
 // One tile shape with its rings, or the reason why it does not fit.
 class Candidate {
  public:
-  Candidate(const Problem& p, const Sizes& sizes, const DeviceLimits& device, int columns, int warpgroups)
-      : p_(p), sizes_(sizes), device_(device) {
+  Candidate(const Problem& p, const Sizes& sizes, const DeviceLimits& device, int columns, int warpgroups,
+            int chunk_k16)
+      : p_(p), sizes_(sizes), device_(device), wished_k16_(chunk_k16) {
     c_.parts = parts_of(p);
     c_.tile_columns = columns;
     c_.warpgroups = warpgroups;
@@ -157,6 +158,7 @@ class Candidate {
     const int element = static_cast<int>(element_size(p_.dtype));
     // Chunks as large as leave room, and that pad few channels.
     for (int chunk_k16 = 4; chunk_k16 >= 1; chunk_k16 /= 2) {
+      if (wished_k16_ != 0 && chunk_k16 != wished_k16_) continue;
       if (chunk_k16 > 1 && (k16_steps % chunk_k16 != 0 || chunk_k16 * c_.parts > 4)) continue;
       c_.chunk_k16 = chunk_k16;
       c_.chunks = static_cast<int>(quotient_up(k16_steps, chunk_k16));
@@ -221,6 +223,7 @@ class Candidate {
   const Problem& p_;
   const Sizes& sizes_;
   const DeviceLimits& device_;
+  const int wished_k16_;
   Config c_{};
 };
 
@@ -247,7 +250,7 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
       if (columns == 64 && warpgroups == 4) continue;  // no such instance
       if (wishes.tile_columns != 0 && wishes.tile_columns != columns) continue;
       if (wishes.warpgroups != 0 && wishes.warpgroups != warpgroups) continue;
-      const auto answer = Candidate(problem, sizes, device, columns, warpgroups).configure();
+      const auto answer = Candidate(problem, sizes, device, columns, warpgroups, wishes.chunk_k16).configure();
       if (const auto* config = std::get_if<Config>(&answer)) {
         if (!best || estimated_cycles(problem, *config) < estimated_cycles(problem, *best)) best = *config;
       } else if (reason.empty()) {

@@ -87,7 +87,7 @@ class XLoader {
 
   // Everything after the first fill, by the loader warps.
   __device__ __forceinline__ void refill(int loader_warp) {
-    constexpr int kBatch = 2, kThreads = 32 * T::kLoaderWarps;
+    constexpr int kBatch = T::kRefillItems, kThreads = 32 * T::kLoaderWarps;
     const int thread = 32 * loader_warp + threadIdx.x % 32;
     // By proxy for all that took part in the first fill.
     const uint32_t arrivals = loader_warp == 0 ? p_.x_arrivals - (T::kLoaderWarps - 1) : 1;
@@ -198,7 +198,8 @@ class XLoader {
     }
     ptx::fence_proxy_async();
     __syncwarp();
-    for (int slot = threadIdx.x % 32; slot < c_.x_slots; slot += 32) ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot));
+    for (int slot = threadIdx.x % 32; slot < c_.x_slots; slot += 32)
+      ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot));
   }
 
   // Eight channels of a row of chunk 0.
@@ -218,34 +219,34 @@ class XLoader {
     const int k8 = static_cast<int>(c_.slot_rows.divide(item));
     const int row = item - k8 * c_.rows();
     wanted = wanted && item < c_.slot_items;
-    const Element* address = x_;
-    int source = first_position_ + row;
+    const Element* address = x_ + int64_t{8 * k8} * in_.channel_step;
     if (c_.plain_rows) {
+      const int source = first_position_ + row;
       wanted = wanted && static_cast<unsigned>(source) < static_cast<unsigned>(in_.length);
+      address += source;
     } else {
-      source = wanted ? general_source(row, address) : -1;
-      wanted = source >= 0;
+      wanted = wanted && general_source(row, address);
     }
-    return {address + (int64_t{8 * k8} * in_.length + source), wanted ? in_.channels - 8 * k8 : 0};
+    return {address, wanted ? in_.channels - 8 * k8 : 0};
   }
 
   // As bits of elements; zeros in the padding and past the last channel or sample.
   __device__ __forceinline__ void load_channels(uint32_t (&bits)[8], const Source& source, int chunk,
                                                 bool wanted) const {
     const int first = chunk * 16 * c_.chunk_k16;
-    const Element* address = source.address + int64_t{first} * in_.length;
+    const Element* address = source.address + int64_t{first} * in_.channel_step;
     const int channels = wanted ? source.channels - first : 0;
     if ((in_.channels & 7) == 0) {  // all eight or none
 #pragma unroll
-      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.length, channels > 0);
+      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > 0);
     } else {
 #pragma unroll
-      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.length, channels > j);
+      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > j);
     }
   }
 
-  // The position from which a row comes, of the sample to which `address` moves; -1 for zeros.
-  __device__ __forceinline__ int general_source(int row, const Element*& address) const {
+  // Moves `address` to what a row comes from; false for zeros.
+  __device__ __forceinline__ bool general_source(int row, const Element*& address) const {
     const Arguments& a = p_.arguments;
     int phase = 0;
     if (in_.stride > 1) {
@@ -253,14 +254,16 @@ class XLoader {
       row -= phase * c_.phase_rows;
     }
     const int sample = row & (c_.samples - 1), n = walk_.first_sample + sample;
-    if (n >= a.n) return -1;
-    address += int64_t{sample} * in_.sample_elements;
+    if (n >= a.n) return false;
     const auto length = static_cast<int>(sample_length(a, n));
     int i = first_position_ + (row >> c_.samples_log2) * in_.stride + phase;
-    if (i >= 0 && i < length) return i;
-    if (a.pad == CONVNORM_ZEROS || length == 0) return -1;
-    if (a.pad == CONVNORM_REFLECT) i = i < 0 ? -i : 2 * (length - 1) - i;
-    return max(0, min(i, length - 1));
+    if (i < 0 || i >= length) {
+      if (a.pad == CONVNORM_ZEROS || length == 0) return false;
+      if (a.pad == CONVNORM_REFLECT) i = i < 0 ? -i : 2 * (length - 1) - i;
+      i = max(0, min(i, length - 1));
+    }
+    address += int64_t{sample} * in_.sample_elements + int64_t{i} * in_.position_step;
+    return true;
   }
 
   __device__ __forceinline__ void store_item(const uint32_t (&bits)[8], int slot, int item) const {

@@ -35,7 +35,7 @@ std::string refusal(const std::string& line, const Wishes& wishes = {}) { return
 void check(const Problem& problem, const Config& c) {
   SCOPED_TRACE(print_problem(problem));
   const Sizes sizes(problem);
-  const WorkspacePlan places = workspace_plan(problem, sizes, c);
+  const WorkspacePlan places = workspace_plan(problem, c);
   EXPECT_LE(places.bytes, sizes.y_elements * element_size(problem.dtype) + kWorkspaceAllowance);
   EXPECT_GE(c.at_once, 1);
   EXPECT_LE(c.at_once, problem.n);

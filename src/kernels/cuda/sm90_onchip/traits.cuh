@@ -34,7 +34,7 @@ struct Traits {
   static constexpr int kMostWarpgroups = kWide ? 4 : 2;
   static constexpr int kProducerWarps = kWide ? 4 : 8;  // the first feeds weights, the others load x
   static constexpr int kLoaderWarps = kProducerWarps - 1;
-  static constexpr int kRefillItems = 2;  // of x that a thread of the loader warps has on its way at a time
+  static constexpr bool kFours = false;  // refills take x by fours where they can
   // The first fill of plain rows: loader warps 0 to 2 fetch the halo, the computing warpgroups and the other four, if
   // there are any, the tile's own positions.
   static constexpr int kHaloWarps = 3;
@@ -71,8 +71,9 @@ struct Input {
 // runs while the first loads wait for them.
 struct Parameters {
   Input input;
-  bool plain_fill;  // the config's, and x is aligned
-  int x_arrivals;   // of warps at a slot of x
+  bool plain_fill;     // the config's, and x is aligned
+  int x_arrivals;      // of warps at a slot of x
+  bool fours_aligned;  // fours of the config are vectors of x
   Config config;
   SharedPlan plan;
   SyncSlot slot;

@@ -12,7 +12,7 @@ namespace convnorm::cuda::sm90_two_pass {
 
 namespace {
 
-constexpr int kMostThreads = 512;
+constexpr int kMostThreads = 1024;
 
 // Over all threads; `shared` has room for a number of each warp.
 __device__ double sum_threads(double value, double* shared) {
@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(kMostThreads)
     const GroupPieces::Moments* sample = pieces.moments + n * pieces.sample_stride();
     // body(moments, values)
     const auto for_each = [&](const auto& body) {
+#pragma unroll 4
       for (int segment = threadIdx.x; segment < segments; segment += blockDim.x) {
         const auto columns = static_cast<int>(min(valid - int64_t{segment} * pieces.columns, int64_t{pieces.columns}));
         for (int block = first_block; block < first_block + blocks; ++block) {

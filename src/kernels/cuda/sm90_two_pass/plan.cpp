@@ -40,7 +40,9 @@ std::variant<Config, std::string> with_tiles(const Problem& p, const Sizes& size
   sm90_onchip::Config& tiles = config.tiles;
   if (tiles.samples > 1) return "l=" + std::to_string(p.l) + ": short samples, several of which share a tile";
   tiles.group_rows = sm90_onchip::Divisor(static_cast<uint32_t>(sizes.o_per_norm_group));
-  if (p.layout == CONVNORM_NLC) tiles.plain_rows = tiles.plain_fill = false;
+  if (p.layout == CONVNORM_NLC) {
+    tiles.plain_rows = tiles.plain_fill = tiles.by_fours = false;
+  }
   // That first fill is shared out among more warps than a pair's CTA has.
   if (shape.width == Width::kPair) tiles.plain_fill = false;
   config.segments = tiles.column_tiles;
@@ -70,14 +72,14 @@ std::optional<std::string> go_way(const Problem& p, const Sizes& sizes, Way way,
   }
   config.at_once = 1;
   const int64_t limit = sizes.y_elements * element_size(p.dtype) + kWorkspaceAllowance;
-  config.at_once = std::min(p.n, limit / workspace_plan(p, sizes, config).bytes);
+  config.at_once = std::min(p.n, limit / workspace_plan(p, config).bytes);
   if (config.at_once == 0) return "one sample's z exceeds the workspace, which may be 64 MiB larger than y";
   return std::nullopt;
 }
 
 }  // namespace
 
-WorkspacePlan workspace_plan(const Problem& p, const Sizes& sizes, const Config& config) {
+WorkspacePlan workspace_plan(const Problem& p, const Config& config) {
   WorkspacePlan plan{};
   const auto take = [&](int64_t& region, int64_t bytes) {
     constexpr int64_t kAlignment = 256;

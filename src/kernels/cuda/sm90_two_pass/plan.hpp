@@ -22,7 +22,7 @@ struct Wishes {
 std::variant<Config, std::string> choose_config(const Problem& problem, const Sizes& sizes, const DeviceLimits& device,
                                                 const Wishes& wishes = {});
 
-WorkspacePlan workspace_plan(const Problem& problem, const Sizes& sizes, const Config& config);
+WorkspacePlan workspace_plan(const Problem& problem, const Config& config);
 
 // Of all samples; what choose_config() minimises.
 double estimated_us(const Problem& problem, const Sizes& sizes, const DeviceLimits& device, const Config& config);

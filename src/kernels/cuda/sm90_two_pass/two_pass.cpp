@@ -18,7 +18,7 @@ using namespace sm90_two_pass;
 class Sm90TwoPass final : public CudaExecutable {
  public:
   Sm90TwoPass(const PlanRequest& request, const Config& config)
-      : CudaExecutable(request), config_(config), places_(workspace_plan(problem_, sizes_, config)) {}
+      : CudaExecutable(request), config_(config), places_(workspace_plan(problem_, config)) {}
 
   size_t workspace_bytes() const override { return static_cast<size_t>(places_.bytes); }
 

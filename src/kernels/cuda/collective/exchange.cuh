@@ -23,11 +23,11 @@ __device__ __forceinline__ uint64_t first_tag_of_launch(SyncHeader* header, unsi
   return tag + 1;
 }
 
-__device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, const Moments& m) {
-  ptx::store_relaxed(word, {tag, uint64_t{__float_as_uint(m.m2)} << 32 | __float_as_uint(m.mean)});
+__device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, const Spread& s) {
+  ptx::store_relaxed(word, {tag, uint64_t{__float_as_uint(s.m2)} << 32 | __float_as_uint(s.mean)});
 }
 
-__device__ __forceinline__ Moments await(const ptx::Word* word, uint64_t tag, float count) {
+__device__ __forceinline__ Spread await(const ptx::Word* word, uint64_t tag, float count) {
   ptx::Word found = ptx::load_relaxed(word);
   Patience patience;
   while (found.tag != tag) {

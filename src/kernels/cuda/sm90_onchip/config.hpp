@@ -43,11 +43,25 @@ struct Divisor {
 #endif
 };
 
+// n / d for any n.
+struct WideDivisor {
+  uint32_t value = 1;
+  uint64_t magic = 0;  // ceil(2^64 / value)
+
+  WideDivisor() = default;
+  explicit WideDivisor(uint32_t d) : value(d), magic(d == 1 ? 0 : ~uint64_t{0} / d + 1) {}
+#ifdef __CUDACC__
+  __device__ __forceinline__ uint32_t divide(uint32_t n) const {
+    return value == 1 ? n : static_cast<uint32_t>(__umul64hi(n, magic));
+  }
+#endif
+};
+
 struct Config {
   // Which tile a CTA has; the grid is (domain_column_tiles, teams, domain_row_tiles).
   int domains;
   int teams;
-  int row_domains;  // ceil(row_tiles / domain_row_tiles)
+  WideDivisor row_domains;  // ceil(row_tiles / domain_row_tiles)
   int domain_row_tiles;
   int row_tiles;            // along channels
   int column_tiles;         // along L; 1 if samples > 1
@@ -74,7 +88,8 @@ struct Config {
 
   // Weights.
   int stage_taps;
-  int tap_groups;  // stages of a chunk
+  int tap_groups;     // stages of a chunk
+  bool short_stages;  // some are of one tap: then the next one may need what is released behind that
   int weight_slots;
   bool staggered;  // warpgroups compute one after the other instead of side by side
   // A warpgroup that has taken a stage takes the next one `stage_step` slots on; all stages of one warpgroup's tile are
@@ -87,7 +102,7 @@ struct Config {
   int warpgroups_log2;
   int words_per_warpgroup;
   Divisor group_rows;  // channels of a group
-  Divisor column_tile_divisor;
+  WideDivisor column_tile_divisor;
   int team_ctas;
   int iterations;  // domains of a team
 
@@ -126,7 +141,7 @@ struct SharedPlan {
   int x_part_bytes;
   int weights;     // weight_slots x stage
   int statistics;  // warpgroups x [64 rows][samples] x {mean, M2 and later rstd}
-  int affine;      // warpgroups x [64 rows] x {gamma, beta, bias, unused}
+  int rows;        // warpgroups x [64 rows] x RowParameters
   int tasks;       // warpgroups x [128 threads] x 16 bytes: epilogue.cuh
   int staging;     // consumer warps x rows of y on their way out
 
@@ -140,7 +155,7 @@ struct SharedPlan {
   int x_full;         // [x_slots] every warp that writes x: the chunk is there
   int x_empty;        // [x_slots] all warpgroups: their products with the chunk are done
   int turn;           // [4], staggered only; the warps of the warpgroup before: it has all the stages that it needs
-  int launch_known;   // one lane: `first_tag` is there
+  int prepared;       // all loader warps: `first_tag` and the parameters of the first tile's rows are there
   int first_tag;      // 64 bits
 
   int bytes;
@@ -154,16 +169,16 @@ struct SharedPlan {
     weights = 0;
     x = weights + c.weight_slots * stage_bytes;
     statistics = x + c.x_slots * x_slot_bytes;
-    affine = statistics + c.warpgroups * statistics_bytes;
-    tasks = affine + c.warpgroups * kBlockRows * 16;
+    rows = statistics + c.warpgroups * statistics_bytes;
+    tasks = rows + c.warpgroups * kBlockRows * 16;
     staging = tasks + c.warpgroups * 128 * 16;
     weights_full = staging + c.warpgroups * 4 * staging_bytes;
     weights_empty = weights_full + 8 * c.weight_slots;
     x_full = weights_empty + 8 * c.weight_slots;
     x_empty = x_full + 8 * c.x_slots;
     turn = x_empty + 8 * c.x_slots;
-    launch_known = turn + 8 * 4;
-    first_tag = launch_known + 8;
+    prepared = turn + 8 * 4;
+    first_tag = prepared + 8;
     bytes = first_tag + 8;
   }
 };

@@ -4,12 +4,13 @@
 #include "kernels/cuda/collective/exchange.cuh"
 #include "kernels/cuda/collective/ops.cuh"
 #include "kernels/cuda/collective/store.cuh"
+#include "kernels/cuda/sm90_onchip/row_parameters.cuh"
 #include "kernels/cuda/sm90_onchip/traits.cuh"
 #include "kernels/cuda/sm90_onchip/walk.cuh"
 
 namespace convnorm::cuda::sm90_onchip {
 
-// A warpgroup's block of 64 channels. request() and keep() before the convolution, run() after it.
+// A warpgroup's block of 64 channels. begin() before the convolution, run() after it.
 template <class T>
 class Epilogue {
  public:
@@ -29,36 +30,36 @@ class Epilogue {
     ptx::named_barrier(static_cast<int>(NamedBarrier::kWarpgroup) + warpgroup_, 128);
   }
 
-  // Computes what would otherwise be waited for when the tile is done. What is kept lies in shared memory: beside 64
-  // accumulators there are no registers for it, and what the compiler spills comes back from the second-level cache.
-  __device__ __forceinline__ void request(const Walk& walk) {
-    const Arguments& a = p_.arguments;
-    block_ = (walk.row_tile << c_.warpgroups_log2) + warpgroup_;
-    const int thread = threadIdx.x % 128, channel = block_ * kBlockRows + thread;
-    const bool wanted = thread < kBlockRows && channel < a.o, affine = wanted && a.gamma != nullptr;
-    gamma_ = affine ? load_parameter<Element>(a, a.gamma, channel) : 1.0f;
-    beta_ = affine ? load_parameter<Element>(a, a.beta, channel) : 0.0f;
-    bias_ = wanted && bias_moves_means() ? load_parameter<Element>(a, a.bias, channel) : 0.0f;
-    if (a.groups > 0) task_ = task_of(walk, 0);
-  }
-
-  __device__ __forceinline__ void keep() const {
-    const int thread = threadIdx.x % 128;
-    sync();  // the tables are free
-    if (thread < kBlockRows) affine_table()[thread] = make_float4(gamma_, beta_, bias_, 0.0f);
-    task_table()[thread] = task_;
+  // Computes what would otherwise be waited for when the tile is done. A later tile of other channels than the last one's
+  // loads their parameters.
+  __device__ __forceinline__ void begin(const Walk& walk, bool later) {
+    const int block = (walk.row_tile << c_.warpgroups_log2) + warpgroup_, thread = threadIdx.x % 128;
+    const bool load = later && block != block_;
+    block_ = block;
+    Task task = {};
+    if (p_.arguments.groups > 0) task = task_of(walk, 0);
+    task_table()[thread] = task;
+    if (load) {
+      sync();  // all have read what was there
+      const int first_row = warpgroup_ * kBlockRows;
+      load_row_parameters<T>(p_, shared_, block * kBlockRows - first_row, first_row, first_row + kBlockRows, thread, 128);
+      sync();
+    }
   }
 
   __device__ __forceinline__ void run(const Walk& walk, float (&d)[kValues]) {
     const Arguments& a = p_.arguments;
     if (block_ * kBlockRows >= a.o) return;
     const Columns columns = {walk.first_sample, walk.first_position, c_.samples_log2};
-    if (a.bias != nullptr && !bias_moves_means()) add_bias(d);
-    if (a.pre != CONVNORM_NONE) apply_pre_op(d);
+    if (a.pre != CONVNORM_NONE) {
+      if (a.bias != nullptr) add_bias(d);
+      apply_pre_op(d);
+    }
     if (a.groups > 0) {
       const ValidColumns valid = valid_columns(columns);
-      const float bias[2] = {affine_table()[at_.row].z, affine_table()[at_.row + 8].z};
-      row_statistics<T::kTiles8>(d, at_, c_.samples_log2, valid, bias, table_);
+      const float bias[2] = {row(at_.row).bias, row(at_.row + 8).bias};
+      const int rows = static_cast<int>(a.o) - block_ * kBlockRows;
+      row_statistics<T::kTiles8>(d, at_, c_.samples_log2, valid, bias, rows, table_);
       sync();
       merge_groups(walk);
       sync();
@@ -77,12 +78,6 @@ class Epilogue {
     int word;    // of the lane's first participant; < 0 if it has none
     float part;  // that one's values
   };
-
-  // Then it need not be added to every value, where a large one would cost digits.
-  __device__ __forceinline__ bool bias_moves_means() const {
-    const Arguments& a = p_.arguments;
-    return a.bias != nullptr && a.pre == CONVNORM_NONE && a.groups > 0;
-  }
 
   __device__ __forceinline__ int channel(int h) const { return block_ * kBlockRows + at_.row + 8 * h; }
 
@@ -154,9 +149,9 @@ class Epilogue {
     }
   }
 
-  // {gamma, beta, bias} of the block's rows.
-  __device__ __forceinline__ float4* affine_table() const {
-    return reinterpret_cast<float4*>(shared_ + p_.plan.affine) + warpgroup_ * kBlockRows;
+  // Of the block's rows.
+  __device__ __forceinline__ const RowParameters& row(int i) const {
+    return row_parameters(p_, shared_)[warpgroup_ * kBlockRows + i];
   }
   __device__ __forceinline__ Task* task_table() const {
     return reinterpret_cast<Task*>(shared_ + p_.plan.tasks) + warpgroup_ * 128;
@@ -218,7 +213,7 @@ class Epilogue {
     return warpgroup * c_.words_per_warpgroup + word;
   }
 
-  // {mean, M2} of rows -> {mean, rstd} of their groups, in place.
+  // Spreads of rows -> {mean, rstd} of their groups, in place.
   __device__ __forceinline__ void merge_groups(const Walk& walk) const {
     const int lanes_log2 = this->lanes_log2(), lanes = 1 << lanes_log2, tasks = pieces() << c_.samples_log2;
     const int lane = threadIdx.x & (lanes - 1);
@@ -226,32 +221,35 @@ class Epilogue {
     for (int first = 0; first < tasks; first += 128 >> lanes_log2) {
       const Task t = first == 0 ? task_table()[threadIdx.x % 128] : task_of(walk, first);
       const int valid = valid_outputs_of(walk.first_sample + t.sample);
-      Moments m = merge_rows(table_, c_.samples_log2, t.sample, t.first_row, t.end_row,
-                             static_cast<float>(in_tile(valid, walk.first_position)), lanes_log2, lane);
+      const auto count = static_cast<float>(in_tile(valid, walk.first_position));
+      Spread group = spread_of(t.first_row < t.end_row, [&](const Scale& scale) {
+        return merge_rows(table_, scale, c_.samples_log2, t.sample, t.first_row, t.end_row, count, lanes_log2, lane);
+      });
       if (c_.words_per_warpgroup > 0 && __any_sync(~0u, t.shared)) {
         const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + p_.plan.first_tag) + walk.iteration;
-        if (t.shared && lane == 0) publish(p_.slot.words + t.own_word, tag, m);
-        Moments part = {0, 0, 0};
-        if (t.word >= 0) {
-          part = await(p_.slot.words + t.word, tag, t.part);
-          add_participants(walk, t, valid, tag, lane, lanes, part);
-        }
-        const float count = c_.group_rows.value * static_cast<float>(valid);
-        const Moments all = merge_lanes(part, count, lanes_log2);
-        if (t.shared) m = all;
+        if (t.shared && lane == 0) publish(p_.slot.words + t.own_word, tag, group);
+        const Spread all = spread_of(t.shared, [&](const Scale& scale) {
+          Moments part = {0, 0, 0};
+          if (t.word >= 0) {
+            part = scale.moments(await(p_.slot.words + t.word, tag, t.part));
+            add_participants(walk, t, valid, tag, lane, lanes, scale, part);
+          }
+          return merge_lanes(part, c_.group_rows.value * static_cast<float>(valid), lanes_log2);
+        });
+        if (t.shared) group = all;
       }
-      const float rstd = inverse_sqrt(divide(m.m2, m.count) + static_cast<float>(p_.arguments.eps));
+      const float rstd = rstd_of(group, p_.arguments.eps);
       __syncwarp();  // all lanes of the group have read their rows
 #pragma unroll 1
       for (int row = t.first_row + lane; row < t.end_row; row += lanes) {
-        table_[(row << c_.samples_log2) + t.sample] = make_float2(m.mean, rstd);
+        table_[(row << c_.samples_log2) + t.sample] = make_float2(group.mean, rstd);
       }
     }
   }
 
   // Those beyond the lane's first.
   __device__ __forceinline__ void add_participants(const Walk& walk, const Task& t, int valid, uint64_t tag, int lane,
-                                                   int lanes, Moments& part) const {
+                                                   int lanes, const Scale& scale, Moments& part) const {
     const int group_rows = static_cast<int>(c_.group_rows.value);
     const int group = static_cast<int>(c_.group_rows.divide(block_ * kBlockRows + t.first_row));
     const int blocks = ((group + 1) * group_rows - 1) / kBlockRows - group * group_rows / kBlockRows + 1;
@@ -259,25 +257,25 @@ class Epilogue {
     for (int i = lane + lanes; i < blocks * c_.column_tiles; i += lanes) {
       float values;
       const int word = participant(walk, group, t.sample, valid, i, values);
-      part = merge(part, await(p_.slot.words + word, tag, values));
+      part = merge(part, scale.moments(await(p_.slot.words + word, tag, values)));
     }
   }
 
   // (z - mean) * (rstd * gamma) + beta for row h of this thread.
-  struct Scale {
+  struct Norm {
     float mean[2][2], factor[2][2];  // [e][parity]
     float beta;
 
-    __device__ __forceinline__ Scale(const Epilogue& of, int h) {
-      const float4 affine = of.affine_table()[of.at_.row + 8 * h];
-      beta = affine.y;
+    __device__ __forceinline__ Norm(const Epilogue& of, int h) {
+      const RowParameters parameters = of.row(of.at_.row + 8 * h);
+      beta = parameters.beta;
       const int samples_log2 = of.c_.samples_log2;
       const float2* row = of.table_ + ((of.at_.row + 8 * h) << samples_log2);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 group = row[of.at_.column(i / 2, i % 2) & ((1 << samples_log2) - 1)];
-        mean[i % 2][i / 2] = group.x - affine.z;
-        factor[i % 2][i / 2] = group.y * affine.x;
+        mean[i % 2][i / 2] = group.x - parameters.bias;
+        factor[i % 2][i / 2] = group.y * parameters.gamma;
       }
     }
 
@@ -306,9 +304,13 @@ class Epilogue {
           if (i % 4 < 2) d[i] = d[i + 16];
         }
         if (a.groups > 0) {
-          const Scale scale(*this, h);
+          const Norm norm(*this, h);
 #pragma unroll
-          for (int i = 0; i < 8; ++i) step[i] = scale(step[i], i % 2, i / 2 % 2);
+          for (int i = 0; i < 8; ++i) step[i] = norm(step[i], i % 2, i / 2 % 2);
+        } else {
+          const float beta = row(at_.row + 8 * h).beta;
+#pragma unroll
+          for (int i = 0; i < 8; ++i) step[i] += beta;
         }
         if (a.post_count > 0) apply_ops<Element>(a, step, at_, to.columns, channel(h), first_tile);
         if (a.lengths != nullptr) clear_invalid(step, to.columns, first_tile);
@@ -346,9 +348,7 @@ class Epilogue {
   const int warpgroup_;
   const Fragment at_;
   float2* const table_;  // [64 rows][samples]
-  int block_;
-  float gamma_, beta_, bias_;
-  Task task_;
+  int block_ = 0;
 };
 
 }  // namespace convnorm::cuda::sm90_onchip

@@ -34,11 +34,12 @@ inline Parameters parameters_of(const Arguments& arguments, const Config& config
   const SharedPlan plan(config, element_bytes);
   const bool plain_fill = config.plain_fill && reinterpret_cast<uintptr_t>(arguments.x) % 4 == 0;
   const int element_of_x = arguments.dtype == CONVNORM_F32 ? 4 : 2;
-  const bool fours_aligned =
-      config.by_fours && arguments.l % 4 == 0 && reinterpret_cast<uintptr_t>(arguments.x) % (4 * element_of_x) == 0;
-  return {input,         plain_fill, x_arrivals(config, arguments.dtype, plain_fill, loader_warps),
-          fours_aligned, config,     plan,
-          slot,          store,      arguments};
+  const auto x = reinterpret_cast<uintptr_t>(arguments.x);
+  const bool vectors_of_x = x % 16 == 0 && arguments.l * element_of_x % 16 == 0;
+  const bool fours_aligned = config.by_fours && arguments.l % 4 == 0 && x % (4 * element_of_x) == 0;
+  return {input,         plain_fill, vectors_of_x, x_arrivals(config, arguments.dtype, plain_fill, loader_warps),
+          fours_aligned, config,     plan,         slot,
+          store,         arguments};
 }
 
 template <class T>

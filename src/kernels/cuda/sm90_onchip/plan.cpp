@@ -60,9 +60,8 @@ std::optional<std::string> refusal(const Problem& p, const Sizes& sizes, const D
 // One tile shape with its rings, or the reason why it does not fit.
 class Candidate {
  public:
-  Candidate(const Problem& p, const Sizes& sizes, const DeviceLimits& device, int columns, int warpgroups,
-            int chunk_k16)
-      : p_(p), sizes_(sizes), device_(device), wished_k16_(chunk_k16) {
+  Candidate(const Problem& p, const Sizes& sizes, const DeviceLimits& device, int columns, int warpgroups)
+      : p_(p), sizes_(sizes), device_(device) {
     c_.parts = parts_of(p);
     c_.tile_columns = columns;
     c_.warpgroups = warpgroups;
@@ -100,13 +99,13 @@ class Candidate {
     c_.sample_blocks = static_cast<int>(quotient_up(p_.n, c_.samples));
     c_.domain_column_tiles = norm ? c_.column_tiles : 1;
     c_.domain_row_tiles = norm ? std::min(group_rows / std::gcd(group_rows, tile_rows), c_.row_tiles) : 1;
-    c_.row_domains = static_cast<int>(quotient_up(c_.row_tiles, c_.domain_row_tiles));
+    c_.row_domains = WideDivisor(static_cast<uint32_t>(quotient_up(c_.row_tiles, c_.domain_row_tiles)));
     const int64_t team = int64_t{c_.domain_row_tiles} * c_.domain_column_tiles;
     if (team > device_.sm_count) {
       return "a group's outputs take " + text(team) + " tiles of " + text(tile_rows) + " channels x " +
              text(c_.tile_columns) + " columns, more than the " + text(device_.sm_count) + " SMs";
     }
-    const int64_t domains = int64_t{c_.row_domains} * (c_.column_tiles / c_.domain_column_tiles) * c_.sample_blocks;
+    const int64_t domains = int64_t{c_.row_domains.value} * (c_.column_tiles / c_.domain_column_tiles) * c_.sample_blocks;
     if (domains >= kMostPositions) return "sizes exceed 32-bit tile counts";
     c_.team_ctas = static_cast<int>(team);
     c_.domains = static_cast<int>(domains);
@@ -158,7 +157,6 @@ class Candidate {
     const int element = static_cast<int>(element_size(p_.dtype));
     // Chunks as large as leave room, and that pad few channels.
     for (int chunk_k16 = 4; chunk_k16 >= 1; chunk_k16 /= 2) {
-      if (wished_k16_ != 0 && chunk_k16 != wished_k16_) continue;
       if (chunk_k16 > 1 && (k16_steps % chunk_k16 != 0 || chunk_k16 * c_.parts > 4)) continue;
       c_.chunk_k16 = chunk_k16;
       c_.chunks = static_cast<int>(quotient_up(k16_steps, chunk_k16));
@@ -176,20 +174,21 @@ class Candidate {
   void derive() {
     c_.slot_items = 2 * c_.chunk_k16 * c_.rows();
     c_.plain_rows = c_.samples == 1 && p_.stride == 1 && p_.pad == CONVNORM_ZEROS && !p_.lengths;
-    // 16-bit positions are loaded in pairs.
+    // Copies are words at least; what is copied lies where its operands will, which must not be smaller.
     c_.plain_fill = c_.plain_rows && c_.tile_columns == 128 && p_.pad_left <= c_.last_shift &&
-                    p_.l * element_size(p_.dtype) % 4 == 0;
+                    p_.l * element_size(p_.dtype) % 4 == 0 && 2 * c_.parts >= element_size(p_.dtype);
     c_.by_fours = c_.samples == 1 && !p_.lengths && std::has_single_bit(static_cast<uint64_t>(p_.stride));
     c_.fours_shift = static_cast<int>((4 - p_.pad_left % 4) % 4);
     c_.fours = Divisor(static_cast<uint32_t>(quotient_up(c_.phase_rows * p_.stride + c_.fours_shift, 4)));
     c_.halo_rows = Divisor(static_cast<uint32_t>(std::max(c_.last_shift, 1)));
     c_.tap_shift = static_cast<int>(p_.dilation / p_.stride) * c_.samples;
     c_.tap_phase = static_cast<int>(p_.dilation % p_.stride);
+    c_.short_stages = c_.stage_taps == 1 || p_.k % c_.stage_taps == 1;
     c_.stage_step = c_.staggered ? 1 : c_.warpgroups;
     c_.block_slots = c_.stages_per_block() % c_.weight_slots;
     c_.block_parity = c_.stages_per_block() / c_.weight_slots % 2;
     c_.group_rows = Divisor(static_cast<uint32_t>(std::max<int64_t>(sizes_.o_per_norm_group, 1)));
-    c_.column_tile_divisor = Divisor(static_cast<uint32_t>(c_.column_tiles));
+    c_.column_tile_divisor = WideDivisor(static_cast<uint32_t>(c_.column_tiles));
   }
 
   int room(int element) const { return device_.shared_per_block_optin - SharedPlan(c_, element).bytes; }
@@ -226,7 +225,6 @@ class Candidate {
   const Problem& p_;
   const Sizes& sizes_;
   const DeviceLimits& device_;
-  const int wished_k16_;
   Config c_{};
 };
 
@@ -253,7 +251,7 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
       if (columns == 64 && warpgroups == 4) continue;  // no such instance
       if (wishes.tile_columns != 0 && wishes.tile_columns != columns) continue;
       if (wishes.warpgroups != 0 && wishes.warpgroups != warpgroups) continue;
-      const auto answer = Candidate(problem, sizes, device, columns, warpgroups, wishes.chunk_k16).configure();
+      const auto answer = Candidate(problem, sizes, device, columns, warpgroups).configure();
       if (const auto* config = std::get_if<Config>(&answer)) {
         if (!best || estimated_cycles(problem, *config) < estimated_cycles(problem, *best)) best = *config;
       } else if (reason.empty()) {

@@ -34,7 +34,8 @@ struct Traits {
   static constexpr int kMostWarpgroups = kWide ? 4 : 2;
   static constexpr int kProducerWarps = kWide ? 4 : 8;  // the first feeds weights, the others load x
   static constexpr int kLoaderWarps = kProducerWarps - 1;
-  static constexpr bool kFours = false;  // refills take x by fours where they can
+  static constexpr bool kRowParameters = true;  // the epilogue takes them as row_parameters.cuh has them
+  static constexpr bool kFours = false;         // refills take x by fours where they can
   // The first fill of plain rows: loader warps 0 to 2 fetch the halo, the computing warpgroups and the other four, if
   // there are any, the tile's own positions.
   static constexpr int kHaloWarps = 3;
@@ -71,9 +72,10 @@ struct Input {
 // runs while the first loads wait for them.
 struct Parameters {
   Input input;
-  bool plain_fill;     // the config's, and x is aligned
+  bool plain_fill;    // the config's, and x is aligned
+  bool vectors_of_x;  // and its rows start on 16 bytes
   int x_arrivals;      // of warps at a slot of x
-  bool fours_aligned;  // fours of the config are vectors of x
+  bool fours_aligned;  // the config's fours are vectors of x
   Config config;
   SharedPlan plan;
   SyncSlot slot;
@@ -83,8 +85,11 @@ struct Parameters {
 
 // Named barriers of the hardware.
 enum class NamedBarrier : int {
-  kBlock = 0,      // all threads, which come from different places: __syncthreads() is for one place
-  kWarpgroup = 1,  // + i: the threads of warpgroup i
+  kWarpgroup = 1,    // + i: the threads of computing warpgroup i, or of the loader warps that make up one behind them
+  kInitialised = 6,  // + i: the warp that initialises barriers, and crew i, which waits for it
 };
+
+// Warps that wait for initialised barriers at one place: computing warpgroups, and two crews of loader warps.
+inline constexpr int kLoaderCrews = 4;
 
 }  // namespace convnorm::cuda::sm90_onchip

@@ -5,13 +5,13 @@
 #include "kernels/cuda/collective/exchange.cuh"
 #include "kernels/cuda/collective/store.cuh"
 #include "kernels/cuda/epilogue.cuh"
-#include "kernels/cuda/ptx/load.cuh"
+#include "kernels/cuda/sm90_onchip/row_parameters.cuh"
 #include "kernels/cuda/sm90_onchip/traits.cuh"
 #include "kernels/cuda/sm90_onchip/walk.cuh"
 
 namespace convnorm::cuda::sm90_onchip {
 
-// request() and keep() before the convolution, run() after it.
+// begin() before the convolution, run() after it.
 template <class T>
 class WarpEpilogue {
  public:
@@ -22,27 +22,16 @@ class WarpEpilogue {
   __device__ __forceinline__ WarpEpilogue(const Parameters& p, unsigned char* shared, int warp)
       : p_(p), c_(p.config), shared_(shared), warp_(warp) {}
 
-  // Asks for the parameters of the warp's rows: lane r for those of row r.
-  __device__ __forceinline__ void request(const Walk& walk) {
-    const Arguments& a = p_.arguments;
-    first_channel_ = ((walk.row_tile << c_.warpgroups_log2) * 4 + warp_) * kWarpRows;
-    const int lane = threadIdx.x % 32;
-    const bool wanted = lane < kWarpRows && first_channel_ + lane < a.o;
-    gamma_ = request(a.gamma, lane, wanted);
-    beta_ = request(a.beta, lane, wanted);
-    bias_ = request(a.bias, lane, wanted);
-  }
-
-  // The warp has read what was kept before.
-  __device__ __forceinline__ void keep() const {
-    const int lane = threadIdx.x % 32;
-    __syncwarp();
-    if (lane < kWarpRows) {
-      const float gamma = p_.arguments.gamma == nullptr ? 1.0f : value(gamma_);
-      parameter_table()[lane] = make_float4(gamma, value(beta_), value(bias_), 0.0f);
-      if (p_.arguments.groups == 0) moment_table()[lane] = make_float2(0.0f, 1.0f);
+  // A later tile of other channels than the last one's loads their parameters.
+  __device__ __forceinline__ void begin(const Walk& walk, bool later) {
+    const int first_channel = ((walk.row_tile << c_.warpgroups_log2) * 4 + warp_) * kWarpRows;
+    if (later && first_channel != first_channel_) {
+      const int row = warp_ * kWarpRows;
+      __syncwarp();  // all have read what was there
+      load_row_parameters<T>(p_, shared_, first_channel - row, row, row + kWarpRows, threadIdx.x % 32, 32);
+      __syncwarp();
     }
-    __syncwarp();
+    first_channel_ = first_channel;
   }
 
   __device__ __forceinline__ void run(const Walk& walk, float (&d)[kValues]) const {
@@ -54,24 +43,11 @@ class WarpEpilogue {
   }
 
  private:
-  __device__ __forceinline__ uint32_t request(const void* parameters, int lane, bool wanted) const {
-    const bool wide = p_.arguments.param_dtype == CONVNORM_F32;
-    const char* from = static_cast<const char*>(parameters) + (int64_t{first_channel_ + lane} << (wide ? 2 : 1));
-    return ptx::load_element(from, wide, wanted && parameters != nullptr);
+  // Of the warp's rows.
+  __device__ __forceinline__ const RowParameters& row(int i) const {
+    return row_parameters(p_, shared_)[warp_ * kWarpRows + i];
   }
-
-  __device__ __forceinline__ float value(uint32_t bits) const {
-    if constexpr (sizeof(Element) == 2) {
-      const auto half = static_cast<uint16_t>(bits);
-      if (p_.arguments.param_dtype != CONVNORM_F32) return to_float(reinterpret_cast<const Element&>(half));
-    }
-    return __uint_as_float(bits);
-  }
-
-  // {gamma, beta, bias} of the warp's rows, {mean, rstd} of its groups.
-  __device__ __forceinline__ float4* parameter_table() const {
-    return reinterpret_cast<float4*>(shared_ + p_.plan.affine) + warp_ * kWarpRows;
-  }
+  // {mean, rstd} of the warp's groups.
   __device__ __forceinline__ float2* moment_table() const {
     return reinterpret_cast<float2*>(shared_ + p_.plan.statistics) + warp_ * kWarpRows;
   }
@@ -81,27 +57,20 @@ class WarpEpilogue {
     const int lane = threadIdx.x % 32, row = lane / 4;
     const bool last = walk.column_tile + 1 == c_.column_tiles;
     const int tiles = (last ? c_.last_columns : T::kColumns) / 8;
-    Moments own[2];  // of rows `row` and `row` + 8: first this lane's values, then those of ever more lanes
-    if (tiles == kTiles8) {
-      lane_moments<true>(d, tiles, own);
-    } else {
-      lane_moments<false>(d, tiles, own);
-    }
-#pragma unroll
-    for (int k = 0; k < 5; ++k) {
-      if (k == 2) {
-        own[0].mean += parameter_table()[row].z;
-        own[1].mean += parameter_table()[row + 8].z;
-      }
-      if (k >= 2 + c_.piece_rows_log2) break;
+    const bool whole = 1 << c_.piece_rows_log2 == kWarpRows;
+    Spread own[2];  // of the groups of rows `row` and `row` + 8
+    at_scales([&](const Scale& scale) {
+      Moments m[2];  // first of this lane's values, then of those of ever more lanes
+      piece_moments(d, tiles, scale.factor(), m);
+      if (whole) m[0] = merge_equals(m[0], m[1].mean, m[1].m2);
+      unsigned others = 0;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        own[h] = merge_equals(own[h], __shfl_xor_sync(~0u, own[h].mean, 1 << k),
-                              __shfl_xor_sync(~0u, own[h].m2, 1 << k));
+        if (scale.suits(m[h])) own[h] = scale.spread(m[h]);
+        if (first_channel_ + row + 8 * h < p_.arguments.o) others |= scale.others(m[h]);
       }
-    }
-    const bool whole = 1 << c_.piece_rows_log2 == kWarpRows;
-    if (whole) own[0] = merge_equals(own[0], own[1].mean, own[1].m2);
+      return others;
+    });
 
     if (c_.participants == 1) {
       if (lane % (4 << c_.piece_rows_log2) == 0) {
@@ -114,9 +83,33 @@ class WarpEpilogue {
     }
   }
 
+  // Of the lane's values times `factor`, then of its whole pieces.
+  __device__ __forceinline__ void piece_moments(const float (&d)[kValues], int tiles, float factor,
+                                                Moments (&m)[2]) const {
+    if (tiles == kTiles8) {
+      lane_moments<true>(d, tiles, factor, m);
+    } else {
+      lane_moments<false>(d, tiles, factor, m);
+    }
+    const int first_row = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int k = 0; k < 5; ++k) {
+      if (k == 2) {
+        m[0].mean = fmaf(row(first_row).bias, factor, m[0].mean);
+        m[1].mean = fmaf(row(first_row + 8).bias, factor, m[1].mean);
+      }
+      if (k >= 2 + c_.piece_rows_log2) break;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        m[h] = merge_equals(m[h], __shfl_xor_sync(~0u, m[h].mean, 1 << k), __shfl_xor_sync(~0u, m[h].m2, 1 << k));
+      }
+    }
+  }
+
   // Of this lane's values in the first `tiles` column tiles.
   template <bool kWhole>
-  static __device__ __forceinline__ void lane_moments(const float (&d)[kValues], int tiles, Moments (&own)[2]) {
+  static __device__ __forceinline__ void lane_moments(const float (&d)[kValues], int tiles, float factor,
+                                                      Moments (&own)[2]) {
     const auto count = static_cast<float>(2 * tiles);
     const float share = kWhole ? 1.0f / (2 * kTiles8) : divide(1.0f, count);
     float sum[2][2] = {}, m2[2][2] = {};  // [h][e]
@@ -124,7 +117,7 @@ class WarpEpilogue {
     for (int t = 0; t < kTiles8; ++t) {
       if (!kWhole && t >= tiles) continue;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) sum[i / 2][i % 2] += d[4 * t + i];
+      for (int i = 0; i < 4; ++i) sum[i / 2][i % 2] = fmaf(d[4 * t + i], factor, sum[i / 2][i % 2]);
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) own[h] = {count, (sum[h][0] + sum[h][1]) * share, 0.0f};
@@ -133,7 +126,7 @@ class WarpEpilogue {
       if (!kWhole && t >= tiles) continue;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float distance = d[4 * t + i] - own[i / 2].mean;
+        const float distance = fmaf(d[4 * t + i], factor, -own[i / 2].mean);
         m2[i / 2][i % 2] = fmaf(distance, distance, m2[i / 2][i % 2]);
       }
     }
@@ -148,11 +141,11 @@ class WarpEpilogue {
   }
 
   // {mean, rstd}
-  __device__ __forceinline__ float2 of_group(const Moments& m) const {
-    return make_float2(m.mean, inverse_sqrt(divide(m.m2, m.count) + static_cast<float>(p_.arguments.eps)));
+  __device__ __forceinline__ float2 of_group(const Spread& s) const {
+    return make_float2(s.mean, rstd_of(s, p_.arguments.eps));
   }
 
-  __device__ __forceinline__ void exchange(const Walk& walk, const Moments (&own)[2], bool whole) const {
+  __device__ __forceinline__ void exchange(const Walk& walk, const Spread (&own)[2], bool whole) const {
     const int lane = threadIdx.x % 32, lanes_log2 = c_.gather_lanes_log2;
     const int first_row = first_channel_ - ((walk.first_row_tile << c_.warpgroups_log2) * kBlockRows);  // of the domain
     const int group = static_cast<int>(c_.group_rows.divide(first_row));
@@ -169,19 +162,21 @@ class WarpEpilogue {
 #pragma unroll 1
     for (int first = 0; first < groups; first += 32 >> lanes_log2) {
       const int its_group = first + (lane >> lanes_log2);
-      Moments part = {0, 0, 0};
-      if (its_group < groups) {
+      const Spread all = spread_of(its_group < groups, [&](const Scale& scale) {
+        Moments part = {0, 0, 0};
+        if (its_group < groups) {
 #pragma unroll 1
-        for (int i = participant; i < c_.participants; i += 32) {
-          const int column = i - static_cast<int>(c_.column_tile_divisor.divide(i)) * c_.column_tiles;
-          const int columns = column + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
-          const auto count = static_cast<float>(columns << c_.piece_rows_log2);
-          const Moments more = await(words + its_group * c_.participants + i, tag, count);
-          part = i < 32 ? more : merge(part, more);
+          for (int i = participant; i < c_.participants; i += 32) {
+            const int column = i - static_cast<int>(c_.column_tile_divisor.divide(i)) * c_.column_tiles;
+            const int columns = column + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
+            const auto count = static_cast<float>(columns << c_.piece_rows_log2);
+            const Moments more = scale.moments(await(words + its_group * c_.participants + i, tag, count));
+            part = i < 32 ? more : merge(part, more);
+          }
         }
-      }
-      const float count = static_cast<float>(c_.group_rows.value) * static_cast<float>(p_.arguments.l_out);
-      const Moments all = merge_lanes(part, count, lanes_log2);
+        const float count = static_cast<float>(c_.group_rows.value) * static_cast<float>(p_.arguments.l_out);
+        return merge_lanes(part, count, lanes_log2);
+      });
       if (participant == 0 && its_group < groups) moment_table()[its_group] = of_group(all);
     }
     __syncwarp();
@@ -194,12 +189,15 @@ class WarpEpilogue {
 #pragma unroll 1
     for (int h = 0; h < 2; ++h) {
       const int row = lane / 4 + 8 * h;
-      const float4 parameters = parameter_table()[row];
-      const float2 moments = moment_table()[row >> c_.piece_rows_log2];
-      const float mean = moments.x - parameters.z, factor = moments.y * parameters.x;
+      const RowParameters parameters = this->row(row);
+      float mean = 0.0f, factor = 1.0f;
+      if (a.groups > 0) {
+        const float2 moments = moment_table()[row >> c_.piece_rows_log2];
+        mean = moments.x - parameters.bias, factor = moments.y * parameters.gamma;
+      }
       float v[kValues / 2];
 #pragma unroll
-      for (int i = 0; i < kValues / 2; ++i) v[i] = fmaf(d[i / 2 * 4 + i % 2] - mean, factor, parameters.y);
+      for (int i = 0; i < kValues / 2; ++i) v[i] = fmaf(d[i / 2 * 4 + i % 2] - mean, factor, parameters.beta);
 #pragma unroll 1
       for (int s = 0; s < a.post_count; ++s) {
         const float argument = a.post[s].param;
@@ -220,8 +218,7 @@ class WarpEpilogue {
   const Config& c_;
   unsigned char* const shared_;
   const int warp_;
-  int first_channel_;
-  uint32_t gamma_, beta_, bias_;  // bits
+  int first_channel_ = 0;
 };
 
 }  // namespace convnorm::cuda::sm90_onchip

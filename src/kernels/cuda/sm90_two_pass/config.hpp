@@ -38,7 +38,7 @@ inline sm90_onchip::Config tiles_of(const Config& config, int64_t samples, int s
   const int ctas = config.width == Width::kPair ? 2 * sm_count : sm_count;
   sm90_onchip::Config tiles = config.tiles;
   tiles.sample_blocks = static_cast<int>(samples);
-  tiles.domains = tiles.row_domains * tiles.column_tiles * tiles.sample_blocks;
+  tiles.domains = static_cast<int>(tiles.row_domains.value) * tiles.column_tiles * tiles.sample_blocks;
   const int64_t most = tiles.domains < ctas ? tiles.domains : ctas;
   tiles.iterations = static_cast<int>((tiles.domains + most - 1) / most);
   tiles.teams = (tiles.domains + tiles.iterations - 1) / tiles.iterations;

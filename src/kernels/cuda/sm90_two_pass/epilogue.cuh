@@ -10,8 +10,8 @@
 
 namespace convnorm::cuda::sm90_two_pass {
 
-// A warpgroup's block of 64 channels. request() and keep() before the convolution, run() after it. What is kept lies in
-// shared memory: beside the accumulators there are no registers for it.
+// A warpgroup's block of 64 channels. begin() before the convolution, run() after it. What is kept lies in shared
+// memory: beside the accumulators there are no registers for it.
 template <class T>
 class Epilogue {
  public:
@@ -23,28 +23,22 @@ class Epilogue {
   __device__ __forceinline__ Epilogue(const Parameters& p, unsigned char* shared, int warp)
       : p_(p), c_(p.config), shared_(shared), warpgroup_(warp / 4), at_(threadIdx.x % 128) {}
 
-  __device__ __forceinline__ void request(const sm90_onchip::Walk& walk) {
+  __device__ __forceinline__ void begin(const sm90_onchip::Walk& walk, bool) {
     const Arguments& a = p_.arguments;
     block_ = (walk.row_tile << c_.warpgroups_log2) + warpgroup_;
     const int thread = threadIdx.x % 128, channel = block_ * sm90_onchip::kBlockRows + thread;
     const bool wanted = thread < sm90_onchip::kBlockRows && channel < a.o;
-    before_ = {0, 0};
-    if (wanted && a.bias != nullptr) before_.bias = load_parameter<Element>(a, a.bias, channel);
+    Before before = {packed_fault(a), 0};
+    if (wanted && a.bias != nullptr) before.bias += load_parameter<Element>(a, a.bias, channel);
     if (wanted && a.pre == CONVNORM_PRELU) {
-      before_.slope = load_parameter<Element>(a, a.pre_slope, a.pre_slope_per_channel ? channel : 0);
+      before.slope = load_parameter<Element>(a, a.pre_slope, a.pre_slope_per_channel ? channel : 0);
     }
-    if constexpr (kFinish) {
-      norm_ = {0, 0, 0, 0};
-      if (wanted) norm_ = row_norm<Element>(a, p_.norms, walk.first_sample, channel);
-    }
-  }
-
-  __device__ __forceinline__ void keep() const {
-    const int thread = threadIdx.x % 128;
+    RowNorm norm = {0, 0, 0, 0};
+    if (kFinish && wanted) norm = row_norm<Element>(a, p_.norms, walk.first_sample, channel);
     sync();  // the tables are free
     if (thread < sm90_onchip::kBlockRows) {
-      before_table()[thread] = before_;
-      if constexpr (kFinish) norm_table()[thread] = norm_;
+      before_table()[thread] = before;
+      if constexpr (kFinish) norm_table()[thread] = norm;
     }
   }
 
@@ -66,7 +60,8 @@ class Epilogue {
 
  private:
   struct Before {
-    float bias, slope;
+    float bias;  // NaN if the packed weight is not this plan's
+    float slope;
   };
   using RowMoments = any_arch::SegmentMoments;
 
@@ -79,7 +74,7 @@ class Epilogue {
     return reinterpret_cast<Before*>(shared_ + p_.plan.statistics) + warpgroup_ * sm90_onchip::kBlockRows;
   }
   __device__ __forceinline__ RowNorm* norm_table() const {
-    return reinterpret_cast<RowNorm*>(shared_ + p_.plan.affine) + warpgroup_ * sm90_onchip::kBlockRows;
+    return reinterpret_cast<RowNorm*>(shared_ + p_.plan.rows) + warpgroup_ * sm90_onchip::kBlockRows;
   }
 
   __device__ __forceinline__ RowMoments* moment_table() const {
@@ -114,7 +109,7 @@ class Epilogue {
       for (int i = 0; i < kRowValues; ++i) v[i] = d[i / 2 * 4 + i % 2];
       apply_before(v, before);
       RowMoments moments = end == T::kColumns ? row_moments<true>(v, end) : row_moments<false>(v, end);
-      if (bias_moves_means(a)) moments.mean += before.bias;
+      if (a.pre == CONVNORM_NONE) moments.mean += before.bias;
       if (at_.quad == 0) moment_table()[row] = moments;
       if (p_.z != nullptr) {
         if (p_.store == sm90_onchip::Store::kVectors) {
@@ -259,8 +254,6 @@ class Epilogue {
   const int warpgroup_;
   const Fragment at_;
   int block_;
-  Before before_;
-  RowNorm norm_;
 };
 
 }  // namespace convnorm::cuda::sm90_two_pass

@@ -96,30 +96,35 @@ WorkspacePlan workspace_plan(const Problem& p, const Config& config) {
 }
 
 double estimated_us(const Problem& p, const Sizes& sizes, const DeviceLimits& device, const Config& config) {
-  // An SM's cycles: of a m64n128k16 product; for eight channels of a position of x; from a block's last product to its
-  // last store.
-  constexpr double kProductCycles = 66, kLoadItemCycles = 3.5, kEpilogueCycles = 3000, kFirstTileCycles = 6000;
-  constexpr double kClockGhz = 1.7;      // under load
-  constexpr double kBytesPerUs = 3.3e6;  // to and from memory
-  constexpr double kFixedUs = 9;         // the launches, and what they wait for one another
+  // Measured on an H200; an SM's cycles: of a m64n128k16 product; for eight channels of a position of x, of 32 and of
+  // 16 bits, by seven loader warps; from a block's last product to its last store; until the first product of a launch.
+  constexpr double kProductCycles = 66, kWideItemCycles = 6.5, kNarrowItemCycles = 4.3, kEpilogueCycles = 3000,
+                   kFirstCycles = 12000;
+  constexpr double kPairLoads = 1.3, kFourLoads = 2;    // with fewer loader warps
+  constexpr double kClockGhz = 1.7;                     // under load
+  constexpr double kBytesPerUs = 3.3e6;                 // to and from memory
+  constexpr double kFixedUs = 6, kUsPerSegment = 2e-3;  // launches; the merge of a group's segments
+  constexpr double kAgain = 1.4;                        // a pass that also writes y
   const sm90_onchip::Config c = tiles_of(config, config.at_once, device.sm_count);
   const double products = double(p.k) * c.chunks * c.chunk_k16 * c.parts * (c.parts + 1) / 2;
   const double math = products * c.warpgroups * kProductCycles;
-  const double loads =
-      2.0 * c.chunks * c.chunk_k16 * c.rows() * kLoadItemCycles * (config.width == Width::kFour ? 2 : 1);
-  double tile = std::max(math, loads);
-  double rounds = c.iterations;
+  const double items = 2.0 * c.chunks * c.chunk_k16 * c.rows();
+  double loads = items * (p.dtype == CONVNORM_F32 ? kWideItemCycles : kNarrowItemCycles);
+  if (config.width == Width::kPair) loads *= kPairLoads;
+  if (config.width == Width::kFour) loads *= kFourLoads;
+  double tile = std::max(math, loads), rounds = c.iterations;
   if (config.width == Width::kPair) {
     tile = std::max(tile, (math + kEpilogueCycles) / 2);
-    rounds = 2 * c.iterations;
+    rounds *= 2;
   } else {
     tile += c.staggered ? kEpilogueCycles / c.warpgroups : kEpilogueCycles;
   }
-  const double convolution = (kFirstTileCycles + rounds * tile) * 1e-3 / kClockGhz;
+  const double convolution = (kFirstCycles + rounds * tile) * 1e-3 / kClockGhz;
   const double bytes =
       4.0 * static_cast<double>(sizes.z_elements) + static_cast<double>(sizes.y_elements * element_size(p.dtype));
   const auto waves = static_cast<double>(quotient_up(p.n, config.at_once));
-  return waves * (kFixedUs + convolution) + (config.way == Way::kStore ? bytes / kBytesPerUs : waves * convolution);
+  return waves * (kFixedUs + kUsPerSegment * static_cast<double>(config.segments) + convolution) +
+         (config.way == Way::kStore ? bytes / kBytesPerUs : waves * kAgain * convolution);
 }
 
 std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& sizes, const DeviceLimits& device,

@@ -183,7 +183,6 @@ class Candidate {
     c_.halo_rows = Divisor(static_cast<uint32_t>(std::max(c_.last_shift, 1)));
     c_.tap_shift = static_cast<int>(p_.dilation / p_.stride) * c_.samples;
     c_.tap_phase = static_cast<int>(p_.dilation % p_.stride);
-    c_.short_stages = c_.stage_taps == 1 || p_.k % c_.stage_taps == 1;
     c_.stage_step = c_.staggered ? 1 : c_.warpgroups;
     c_.block_slots = c_.stages_per_block() % c_.weight_slots;
     c_.block_parity = c_.stages_per_block() / c_.weight_slots % 2;

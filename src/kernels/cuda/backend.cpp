@@ -17,6 +17,9 @@
 #ifdef CONVNORM_SM90_STREAM
 #include "kernels/cuda/sm90_stream/sm90_stream.hpp"
 #endif
+#ifdef CONVNORM_SM90_TWO_PASS
+#include "kernels/cuda/sm90_two_pass/two_pass.hpp"
+#endif
 #include "plan/plan.hpp"
 
 namespace convnorm::cuda {
@@ -46,6 +49,10 @@ constexpr Implementation kImplementations[] = {
 #ifdef CONVNORM_SM90_ONCHIP
     {"sm90_onchip", "tensor cores; the convolution's result stays in registers until it is normalised and stored",
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_onchip},
+#endif
+#ifdef CONVNORM_SM90_TWO_PASS
+    {"sm90_two_pass", "tensor cores; one pass for the statistics, a second one for the result: groups of any length",
+     "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_two_pass},
 #endif
     {"any_arch", "three plain kernels for every GPU and every option: convolve, merge the statistics, normalise",
      "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,

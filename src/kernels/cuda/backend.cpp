@@ -8,6 +8,9 @@
 #ifdef CONVNORM_MOMENTS
 #include "kernels/cuda/moments/moments.hpp"
 #endif
+#ifdef CONVNORM_SM80_ONCHIP
+#include "kernels/cuda/sm80_onchip/sm80_onchip.hpp"
+#endif
 #ifdef CONVNORM_SM90_ONCHIP
 #include "kernels/cuda/sm90_onchip/onchip.hpp"
 #endif
@@ -38,6 +41,10 @@ constexpr Implementation kImplementations[] = {
 #ifdef CONVNORM_SM90_ONCHIP
     {"sm90_onchip", "tensor cores; the convolution's result stays in registers until it is normalised and stored",
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_onchip},
+#endif
+#ifdef CONVNORM_SM80_ONCHIP
+    {"sm80_onchip", "tensor cores of any GPU that has them; the convolution's result stays in registers until it is stored",
+     "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm80_onchip},
 #endif
     {"any_arch", "three plain kernels for every GPU and every option: convolve, merge the statistics, normalise",
      "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,

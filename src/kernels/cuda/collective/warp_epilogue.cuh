@@ -4,28 +4,33 @@
 
 #include "kernels/cuda/collective/exchange.cuh"
 #include "kernels/cuda/collective/store.cuh"
+#include "kernels/cuda/collective/walk.cuh"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/ptx/load.cuh"
-#include "kernels/cuda/sm90_onchip/traits.cuh"
-#include "kernels/cuda/sm90_onchip/walk.cuh"
 
-namespace convnorm::cuda::sm90_onchip {
+namespace convnorm::cuda {
 
 // request() and keep() before the convolution, run() after it.
 template <class T>
 class WarpEpilogue {
  public:
   using Element = typename T::Element;
+  using Parameters = typename T::Parameters;
   static constexpr int kValues = T::kAccumulators;
   static constexpr int kTiles8 = T::kTiles8;
 
   __device__ __forceinline__ WarpEpilogue(const Parameters& p, unsigned char* shared, int warp)
       : p_(p), c_(p.config), shared_(shared), warp_(warp) {}
 
+  // The rows that request() is for; for run() in an object that has not requested.
+  __device__ __forceinline__ void place(const Walk& walk) {
+    first_channel_ = ((walk.row_tile << c_.warpgroups_log2) * 4 + warp_) * kWarpRows;
+  }
+
   // Asks for the parameters of the warp's rows: lane r for those of row r.
   __device__ __forceinline__ void request(const Walk& walk) {
     const Arguments& a = p_.arguments;
-    first_channel_ = ((walk.row_tile << c_.warpgroups_log2) * 4 + warp_) * kWarpRows;
+    place(walk);
     const int lane = threadIdx.x % 32;
     const bool wanted = lane < kWarpRows && first_channel_ + lane < a.o;
     gamma_ = request(a.gamma, lane, wanted);
@@ -217,11 +222,11 @@ class WarpEpilogue {
   }
 
   const Parameters& p_;
-  const Config& c_;
+  const Tiles& c_;
   unsigned char* const shared_;
   const int warp_;
   int first_channel_;
   uint32_t gamma_, beta_, bias_;  // bits
 };
 
-}  // namespace convnorm::cuda::sm90_onchip
+}  // namespace convnorm::cuda

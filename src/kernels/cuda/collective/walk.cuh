@@ -1,9 +1,9 @@
 // The tiles of a CTA, one after the other; every role walks the same way. The grid is (columns, teams, rows) of tiles.
 #pragma once
 
-#include "kernels/cuda/sm90_onchip/config.hpp"
+#include "kernels/cuda/collective/tiles.hpp"
 
-namespace convnorm::cuda::sm90_onchip {
+namespace convnorm::cuda {
 
 struct Walk {
   int iteration = -1;  // domains that the team has begun
@@ -11,7 +11,7 @@ struct Walk {
   int first_row_tile = 0;  // of the domain
   int first_sample = 0, first_position = 0;
 
-  __device__ __forceinline__ explicit Walk(const Config& c) : c_(c) {}
+  __device__ __forceinline__ explicit Walk(const Tiles& tiles) : c_(tiles) {}
 
   // False when the team has no further domain.
   __device__ __forceinline__ bool next() {
@@ -38,7 +38,7 @@ struct Walk {
   }
 
  private:
-  const Config& c_;
+  const Tiles& c_;
 };
 
-}  // namespace convnorm::cuda::sm90_onchip
+}  // namespace convnorm::cuda

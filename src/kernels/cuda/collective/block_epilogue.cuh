@@ -4,16 +4,20 @@
 #include "kernels/cuda/collective/exchange.cuh"
 #include "kernels/cuda/collective/ops.cuh"
 #include "kernels/cuda/collective/store.cuh"
-#include "kernels/cuda/sm90_onchip/traits.cuh"
-#include "kernels/cuda/sm90_onchip/walk.cuh"
+#include "kernels/cuda/collective/walk.cuh"
+#include "kernels/cuda/ptx/barrier.cuh"
 
-namespace convnorm::cuda::sm90_onchip {
+namespace convnorm::cuda {
 
-// A warpgroup's block of 64 channels. request() and keep() before the convolution, run() after it.
+// Named barriers of the hardware, 0 being __syncthreads(): this one + i is for the threads that hold block i of a tile.
+inline constexpr int kFirstBlockBarrier = 1;
+
+// A block of 64 channels, held by the 128 threads of a warpgroup. request() and keep() before the convolution, run() after it.
 template <class T>
 class Epilogue {
  public:
   using Element = typename T::Element;
+  using Parameters = typename T::Parameters;
   static constexpr int kValues = T::kAccumulators;
 
   __device__ __forceinline__ Epilogue(const Parameters& p, unsigned char* shared, int warp)
@@ -26,14 +30,19 @@ class Epilogue {
 
   // Of the warpgroup's threads.
   __device__ __forceinline__ void sync() const {
-    ptx::named_barrier(static_cast<int>(NamedBarrier::kWarpgroup) + warpgroup_, 128);
+    ptx::named_barrier(kFirstBlockBarrier + warpgroup_, 128);
+  }
+
+  // The block that request() is for; for run() in an object that has not requested.
+  __device__ __forceinline__ void place(const Walk& walk) {
+    block_ = (walk.row_tile << c_.warpgroups_log2) + warpgroup_;
   }
 
   // Computes what would otherwise be waited for when the tile is done. What is kept lies in shared memory: beside 64
   // accumulators there are no registers for it, and what the compiler spills comes back from the second-level cache.
   __device__ __forceinline__ void request(const Walk& walk) {
     const Arguments& a = p_.arguments;
-    block_ = (walk.row_tile << c_.warpgroups_log2) + warpgroup_;
+    place(walk);
     const int thread = threadIdx.x % 128, channel = block_ * kBlockRows + thread;
     const bool wanted = thread < kBlockRows && channel < a.o, affine = wanted && a.gamma != nullptr;
     gamma_ = affine ? load_parameter<Element>(a, a.gamma, channel) : 1.0f;
@@ -341,7 +350,7 @@ class Epilogue {
   }
 
   const Parameters& p_;
-  const Config& c_;
+  const Tiles& c_;
   unsigned char* const shared_;
   const int warpgroup_;
   const Fragment at_;
@@ -351,4 +360,4 @@ class Epilogue {
   Task task_;
 };
 
-}  // namespace convnorm::cuda::sm90_onchip
+}  // namespace convnorm::cuda

@@ -1,0 +1,64 @@
+// x into its two slots of shared memory, a chunk ahead of the products, by all threads.
+#pragma once
+
+#include "kernels/cuda/collective/x_rows.cuh"
+#include "kernels/cuda/sm80_onchip/traits.cuh"
+
+namespace convnorm::cuda::sm80_onchip {
+
+template <class T>
+class XStream : XRows<T> {
+  using Base = XRows<T>;
+  using Base::p_, Base::c_, Base::any_;
+
+ public:
+  __device__ __forceinline__ XStream(const Parameters& p, unsigned char* shared) : Base(p), shared_(shared) {}
+
+  // The first chunk of the CTA's first tile.
+  __device__ __forceinline__ void begin() {
+    constexpr int kBatch = 4;
+    any_ = Base::next_tile();
+#pragma unroll 1
+    for (int first = 0; first * kThreads < c_.slot_items; first += kBatch) {
+      uint32_t bits[kBatch][8];
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) load_item(first + u, bits[u]);
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) store_item(first + u, bits[u]);
+    }
+  }
+
+  // From now on the next chunk is loaded, of the next tile behind the last one, into the other slot.
+  __device__ __forceinline__ void advance() {
+    if (++chunk_ == c_.chunks) {
+      chunk_ = 0;
+      if (any_) any_ = Base::next_tile();
+    }
+    slot_bytes_ = p_.plan.x_slot_bytes - slot_bytes_;
+  }
+
+  // A round of loads on their way, and at last in the slot.
+  __device__ __forceinline__ void load(int round) {
+#pragma unroll
+    for (int u = 0; u < T::kItems; ++u) load_item(round * T::kItems + u, bits_[u]);
+  }
+  __device__ __forceinline__ void store(int round) const {
+#pragma unroll
+    for (int u = 0; u < T::kItems; ++u) store_item(round * T::kItems + u, bits_[u]);
+  }
+
+ private:
+  __device__ __forceinline__ void load_item(int pass, uint32_t (&bits)[8]) const {
+    Base::load_channels(bits, Base::source_of(pass * kThreads + static_cast<int>(threadIdx.x), any_), chunk_, true);
+  }
+  __device__ __forceinline__ void store_item(int pass, const uint32_t (&bits)[8]) const {
+    const int item = pass * kThreads + static_cast<int>(threadIdx.x);
+    if (item < c_.slot_items) Base::store_item(bits, shared_ + p_.plan.x + slot_bytes_ + item * 16);
+  }
+
+  unsigned char* const shared_;
+  int chunk_ = 0, slot_bytes_ = 0;
+  uint32_t bits_[T::kItems][8];
+};
+
+}  // namespace convnorm::cuda::sm80_onchip

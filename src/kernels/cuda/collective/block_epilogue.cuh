@@ -35,7 +35,7 @@ class Epilogue {
 
   // The block that request() is for; for run() in an object that has not requested.
   __device__ __forceinline__ void place(const Walk& walk) {
-    block_ = (walk.row_tile << c_.warpgroups_log2) + warpgroup_;
+    block_ = c_.block_of(walk.row_tile, warpgroup_);
   }
 
   // Computes what would otherwise be waited for when the tile is done. What is kept lies in shared memory: beside 64
@@ -47,7 +47,11 @@ class Epilogue {
     const bool wanted = thread < kBlockRows && channel < a.o, affine = wanted && a.gamma != nullptr;
     gamma_ = affine ? load_parameter<Element>(a, a.gamma, channel) : 1.0f;
     beta_ = affine ? load_parameter<Element>(a, a.beta, channel) : 0.0f;
-    bias_ = wanted && bias_moves_means() ? load_parameter<Element>(a, a.bias, channel) : 0.0f;
+    bias_ = 0.0f;
+    if (wanted && bias_moves_means()) {
+      bias_ = load_parameter<Element>(a, a.bias, channel);
+      bias_ -= load_parameter<Element>(a, a.bias, c_.group_rows.divide(channel) * c_.group_rows.value);
+    }
     if (a.groups > 0) task_ = task_of(walk, 0);
   }
 
@@ -56,24 +60,46 @@ class Epilogue {
     sync();  // the tables are free
     if (thread < kBlockRows) affine_table()[thread] = make_float4(gamma_, beta_, bias_, 0.0f);
     task_table()[thread] = task_;
+    sync();
   }
 
   __device__ __forceinline__ void run(const Walk& walk, float (&d)[kValues]) {
+    measure(walk, d);
+    gather(walk);
+    finish(walk, d);
+  }
+
+  // run() in three parts. Threads that hold two blocks measure both before they wait for others: those may be themselves.
+  __device__ __forceinline__ void measure(const Walk& walk, float (&d)[kValues]) {
     const Arguments& a = p_.arguments;
     if (block_ * kBlockRows >= a.o) return;
-    const Columns columns = {walk.first_sample, walk.first_position, c_.samples_log2};
     if (a.bias != nullptr && !bias_moves_means()) add_bias(d);
     if (a.pre != CONVNORM_NONE) apply_pre_op(d);
     if (a.groups > 0) {
-      const ValidColumns valid = valid_columns(columns);
+      const ValidColumns valid = valid_columns(columns_of(walk));
       const float bias[2] = {affine_table()[at_.row].z, affine_table()[at_.row + 8].z};
-      row_statistics<T::kTiles8>(d, at_, c_.samples_log2, valid, bias, table_);
+      const int rows = static_cast<int>(a.o) - block_ * kBlockRows;
+      row_statistics<T::kTiles8>(d, at_, c_.samples_log2, valid, bias, rows, table_);
       sync();
       merge_groups(walk);
-      sync();
     }
-    const Destination to = {a.y, a.n, a.o, a.l_out, block_ * kBlockRows, columns};
-    finish_in_steps(to, d);
+  }
+  __device__ __forceinline__ void gather(const Walk& walk) const {
+    if (c_.words_per_warpgroup > 0 && block_ * kBlockRows < p_.arguments.o) gather_groups(walk);
+  }
+  __device__ __forceinline__ void finish(const Walk& walk, float (&d)[kValues]) {
+    const Arguments& a = p_.arguments;
+    if (block_ * kBlockRows >= a.o) return;
+    if (a.groups > 0) sync();
+    finish_in_steps(destination(walk), a.groups > 0, 0, d);
+  }
+
+  // With a glu, in threads that hold a block of values and that of their gates.
+  __device__ __forceinline__ void finish_gated(const Walk& walk, float (&d)[kValues], float (&gates)[kValues]) {
+    const Arguments& a = p_.arguments;
+    if (a.groups > 0) sync();
+    multiply_by_gates(columns_of(walk), d, gates);
+    finish_in_steps(destination(walk), false, a.glu + 1, d);
   }
 
  private:
@@ -87,10 +113,20 @@ class Epilogue {
     float part;  // that one's values
   };
 
-  // Then it need not be added to every value, where a large one would cost digits.
+  // Then it need not be added to every value, where a large one would cost digits. Means are taken as if the bias of a
+  // group's first channel were 0, which they would share.
   __device__ __forceinline__ bool bias_moves_means() const {
     const Arguments& a = p_.arguments;
     return a.bias != nullptr && a.pre == CONVNORM_NONE && a.groups > 0;
+  }
+
+  __device__ __forceinline__ Columns columns_of(const Walk& walk) const {
+    return {walk.first_sample, walk.first_position, c_.samples_log2};
+  }
+
+  __device__ __forceinline__ Destination destination(const Walk& walk) const {
+    const Arguments& a = p_.arguments;
+    return {a.y, a.n, a.c_y, a.l_out, block_ * kBlockRows, columns_of(walk)};
   }
 
   __device__ __forceinline__ int channel(int h) const { return block_ * kBlockRows + at_.row + 8 * h; }
@@ -163,7 +199,7 @@ class Epilogue {
     }
   }
 
-  // {gamma, beta, bias} of the block's rows.
+  // {gamma, beta, bias beyond that of the group's first channel} of the block's rows.
   __device__ __forceinline__ float4* affine_table() const {
     return reinterpret_cast<float4*>(shared_ + p_.plan.affine) + warpgroup_ * kBlockRows;
   }
@@ -217,17 +253,17 @@ class Epilogue {
   }
 
   __device__ __forceinline__ int word_of(const Walk& walk, int group, int sample, int block, int column_tile) const {
-    const int row_tile = (block >> c_.warpgroups_log2) - walk.first_row_tile;
+    const int row_tile = c_.row_tile_of(block) - walk.first_row_tile;
     const int cta = (walk.iteration & 1) * c_.ctas() + static_cast<int>(blockIdx.y) * c_.team_ctas +
                     row_tile * c_.column_tiles + column_tile;
-    const int warpgroup = (cta << c_.warpgroups_log2) + (block & (c_.warpgroups - 1));
+    const int warpgroup = (cta << c_.warpgroups_log2) + c_.place_of(block);
     const int its_first_group = static_cast<int>(c_.group_rows.divide(block * kBlockRows));
     // Tiles of several samples share only groups that cross the edge of a block: its first and its last.
     const int word = c_.samples == 1 ? group - its_first_group : (group == its_first_group ? 0 : c_.samples) + sample;
     return warpgroup * c_.words_per_warpgroup + word;
   }
 
-  // {mean, M2} of rows -> {mean, rstd} of their groups, in place.
+  // {mean, sigma} of rows -> {mean, rstd} of their groups, in place; what others share is published.
   __device__ __forceinline__ void merge_groups(const Walk& walk) const {
     const int lanes_log2 = this->lanes_log2(), lanes = 1 << lanes_log2, tasks = pieces() << c_.samples_log2;
     const int lane = threadIdx.x & (lanes - 1);
@@ -235,32 +271,56 @@ class Epilogue {
     for (int first = 0; first < tasks; first += 128 >> lanes_log2) {
       const Task t = first == 0 ? task_table()[threadIdx.x % 128] : task_of(walk, first);
       const int valid = valid_outputs_of(walk.first_sample + t.sample);
-      Moments m = merge_rows(table_, c_.samples_log2, t.sample, t.first_row, t.end_row,
-                             static_cast<float>(in_tile(valid, walk.first_position)), lanes_log2, lane);
-      if (c_.words_per_warpgroup > 0 && __any_sync(~0u, t.shared)) {
-        const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + p_.plan.first_tag) + walk.iteration;
-        if (t.shared && lane == 0) publish(p_.slot.words + t.own_word, tag, m);
+      const auto count = static_cast<float>(in_tile(valid, walk.first_position));
+      const Spread group = spread_of(t.first_row < t.end_row, [&](const Scale& scale) {
+        return merge_rows(table_, scale, c_.samples_log2, t.sample, t.first_row, t.end_row, count, lanes_log2, lane);
+      });
+      __syncwarp();  // all lanes of the group have read their rows
+      if (!t.shared) {
+        write_group(t, lane, lanes, group);
+      } else if (lane == 0) {
+        publish(p_.slot.words + t.own_word, tag_of(walk), group);
+      }
+    }
+  }
+
+  // The same rows for groups that have other participants.
+  __device__ __forceinline__ void gather_groups(const Walk& walk) const {
+    const int lanes_log2 = this->lanes_log2(), lanes = 1 << lanes_log2, tasks = pieces() << c_.samples_log2;
+    const int lane = threadIdx.x & (lanes - 1);
+    const uint64_t tag = tag_of(walk);
+#pragma unroll 1
+    for (int first = 0; first < tasks; first += 128 >> lanes_log2) {
+      const Task t = first == 0 ? task_table()[threadIdx.x % 128] : task_of(walk, first);
+      if (!__any_sync(~0u, t.shared)) continue;
+      const int valid = valid_outputs_of(walk.first_sample + t.sample);
+      const Spread group = spread_of(t.shared, [&](const Scale& scale) {
         Moments part = {0, 0, 0};
         if (t.word >= 0) {
-          part = await(p_.slot.words + t.word, tag, t.part);
-          add_participants(walk, t, valid, tag, lane, lanes, part);
+          part = scale.moments(await(p_.slot.words + t.word, tag, t.part));
+          add_participants(walk, t, valid, tag, lane, lanes, scale, part);
         }
-        const float count = c_.group_rows.value * static_cast<float>(valid);
-        const Moments all = merge_lanes(part, count, lanes_log2);
-        if (t.shared) m = all;
-      }
-      const float rstd = inverse_sqrt(divide(m.m2, m.count) + static_cast<float>(p_.arguments.eps));
-      __syncwarp();  // all lanes of the group have read their rows
+        return merge_lanes(part, c_.group_rows.value * static_cast<float>(valid), lanes_log2);
+      });
+      if (t.shared) write_group(t, lane, lanes, group);
+    }
+  }
+
+  __device__ __forceinline__ uint64_t tag_of(const Walk& walk) const {
+    return *reinterpret_cast<const uint64_t*>(shared_ + p_.plan.first_tag) + walk.iteration;
+  }
+
+  __device__ __forceinline__ void write_group(const Task& t, int lane, int lanes, const Spread& group) const {
+    const float rstd = rstd_of(group.sigma, p_.arguments.eps);
 #pragma unroll 1
-      for (int row = t.first_row + lane; row < t.end_row; row += lanes) {
-        table_[(row << c_.samples_log2) + t.sample] = make_float2(m.mean, rstd);
-      }
+    for (int row = t.first_row + lane; row < t.end_row; row += lanes) {
+      table_[(row << c_.samples_log2) + t.sample] = make_float2(group.mean, rstd);
     }
   }
 
   // Those beyond the lane's first.
   __device__ __forceinline__ void add_participants(const Walk& walk, const Task& t, int valid, uint64_t tag, int lane,
-                                                   int lanes, Moments& part) const {
+                                                   int lanes, const Scale& scale, Moments& part) const {
     const int group_rows = static_cast<int>(c_.group_rows.value);
     const int group = static_cast<int>(c_.group_rows.divide(block_ * kBlockRows + t.first_row));
     const int blocks = ((group + 1) * group_rows - 1) / kBlockRows - group * group_rows / kBlockRows + 1;
@@ -268,20 +328,20 @@ class Epilogue {
     for (int i = lane + lanes; i < blocks * c_.column_tiles; i += lanes) {
       float values;
       const int word = participant(walk, group, t.sample, valid, i, values);
-      part = merge(part, await(p_.slot.words + word, tag, values));
+      part = merge(part, scale.moments(await(p_.slot.words + word, tag, values)));
     }
   }
 
-  // (z - mean) * (rstd * gamma) + beta for row h of this thread.
-  struct Scale {
+  // (z - mean) * (rstd * gamma) + beta for row h of this thread, `blocks` blocks on.
+  struct Norm {
     float mean[2][2], factor[2][2];  // [e][parity]
     float beta;
 
-    __device__ __forceinline__ Scale(const Epilogue& of, int h) {
-      const float4 affine = of.affine_table()[of.at_.row + 8 * h];
+    __device__ __forceinline__ Norm(const Epilogue& of, int h, int blocks) {
+      const int its_row = blocks * kBlockRows + of.at_.row + 8 * h, samples_log2 = of.c_.samples_log2;
+      const float4 affine = of.affine_table()[its_row];
       beta = affine.y;
-      const int samples_log2 = of.c_.samples_log2;
-      const float2* row = of.table_ + ((of.at_.row + 8 * h) << samples_log2);
+      const float2* row = of.table_ + (its_row << samples_log2);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 group = row[of.at_.column(i / 2, i % 2) & ((1 << samples_log2) - 1)];
@@ -295,9 +355,70 @@ class Epilogue {
     }
   };
 
+  // Eight values at a time, as in finish_in_steps(); the products take the places of the values.
+  __device__ __forceinline__ void multiply_by_gates(const Columns& columns, float (&d)[kValues],
+                                                    float (&gates)[kValues]) const {
+    const Arguments& a = p_.arguments;
+#pragma unroll 1
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll 1
+      for (int first_tile = 0; first_tile < T::kTiles8; first_tile += 4) {
+        float v[8], gate[8];
+        take_step(d, v);
+        take_step(gates, gate);
+#pragma unroll 1
+        for (int half = 0; half < 2; ++half) {
+          if (a.groups > 0) {
+            const Norm norm(*this, h, half);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) v[i] = norm(v[i], i % 2, i / 2 % 2);
+          }
+          if (a.glu > 0) {
+            apply_ops<Element>(a, 0, a.glu, v, at_, columns, channel(h) + half * static_cast<int>(a.c_y), first_tile);
+          }
+          swap(v, gate);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i) d[kValues - 16 + i / 2 * 4 + i % 2] = v[i] * DeviceMath::sigmoid(gate[i]);
+      }
+      swap_rows(d);
+      swap_rows(gates);
+    }
+  }
+
+  template <int N>
+  static __device__ __forceinline__ void swap(float (&a)[N], float (&b)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float c = a[i];
+      a[i] = b[i], b[i] = c;
+    }
+  }
+
+  // The first four column tiles' values of the upper row; the others move down behind them.
+  static __device__ __forceinline__ void take_step(float (&d)[kValues], float (&step)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) step[i] = d[i / 2 * 4 + i % 2];
+#pragma unroll
+    for (int i = 0; i + 16 < kValues; ++i) {
+      if (i % 4 < 2) d[i] = d[i + 16];
+    }
+  }
+
+  // Row 8 + r takes the place of row r.
+  static __device__ __forceinline__ void swap_rows(float (&d)[kValues]) {
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      if (i % 4 >= 2) continue;
+      const float upper = d[i];
+      d[i] = d[i + 2], d[i + 2] = upper;
+    }
+  }
+
   // Values are taken to y eight at a time: row h of four column tiles. The accumulators move down behind them, so that
-  // the code for all the ops exists once.
-  __device__ __forceinline__ void finish_in_steps(const Destination& to, float (&d)[kValues]) {
+  // the code for all the ops exists once. `normalise`: begin with the norm; then ops from `first_op` on.
+  __device__ __forceinline__ void finish_in_steps(const Destination& to, bool normalise, int first_op,
+                                                  float (&d)[kValues]) {
     const Arguments& a = p_.arguments;
     const int warp = threadIdx.x / 32;
     StagedRows<Element, T::kTiles8> staged(
@@ -308,18 +429,15 @@ class Epilogue {
 #pragma unroll 1
       for (int first_tile = 0; first_tile < T::kTiles8; first_tile += 4) {
         float step[8];
+        take_step(d, step);
+        if (normalise) {
+          const Norm norm(*this, h, 0);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) step[i] = d[i / 2 * 4 + i % 2];
-#pragma unroll
-        for (int i = 0; i + 16 < kValues; ++i) {
-          if (i % 4 < 2) d[i] = d[i + 16];
+          for (int i = 0; i < 8; ++i) step[i] = norm(step[i], i % 2, i / 2 % 2);
         }
-        if (a.groups > 0) {
-          const Scale scale(*this, h);
-#pragma unroll
-          for (int i = 0; i < 8; ++i) step[i] = scale(step[i], i % 2, i / 2 % 2);
+        if (a.post_count > first_op) {
+          apply_ops<Element>(a, first_op, static_cast<int>(a.post_count), step, at_, to.columns, channel(h), first_tile);
         }
-        if (a.post_count > 0) apply_ops<Element>(a, step, at_, to.columns, channel(h), first_tile);
         if (a.lengths != nullptr) clear_invalid(step, to.columns, first_tile);
         if (p_.store == Store::kVectors) {
           store_tiles<Element, 4>(step, at_, h, first_tile, to);
@@ -329,11 +447,7 @@ class Epilogue {
           store_elements<Element>(step, at_, h, first_tile, to);
         }
       }
-      // Row 8 + r takes the place of row r.
-#pragma unroll
-      for (int i = 0; i < kValues; ++i) {
-        if (i % 4 < 2) d[i] = d[i + 2];
-      }
+      swap_rows(d);
     }
   }
 

@@ -1,11 +1,18 @@
-// Mean and centred sum of squares of accumulators: values -> rows -> groups, always the mean first, always in one
-// order.
+// Mean and standard deviation of accumulators: values -> rows -> groups, always the mean first, always in one order.
 #pragma once
 
 #include "kernels/cuda/collective/fragment.cuh"
 
 namespace convnorm::cuda {
 
+// What is kept and exchanged: sigma is in range wherever the values are, their squares are not.
+struct Spread {
+  float count;
+  float mean;
+  float sigma;  // sqrt(M2 / count)
+};
+
+// Of values times a scale.
 struct Moments {
   float count;
   float mean;
@@ -21,6 +28,78 @@ __device__ __forceinline__ float divide(float a, float b) {
 __device__ __forceinline__ float inverse_sqrt(float a) {
   const float root = rsqrtf(a);
   return fmaf(fmaf(-a * root, root, 1.0f), 0.5f * root, root);
+}
+
+__device__ __forceinline__ float root(float a) {
+  float result;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(a));
+  return result;
+}
+
+// A power of two by which values are multiplied before their distances are squared. Only values beyond 1e17 or below
+// 1e-14 need another one than 1.
+class Scale {
+ public:
+  __device__ __forceinline__ explicit Scale(int range) : range_(range) {}
+
+  __device__ __forceinline__ float factor() const { return power_of_two(exponent()); }
+  __device__ __forceinline__ float inverse() const { return power_of_two(-exponent()); }
+
+  // Whether these moments of values times factor() are good.
+  __device__ __forceinline__ bool suits(const Moments& m) const {
+    return range_ == 0 || (range_ == 1 ? !(m.m2 <= 0x1p120f * 0x1p-160f) : m.m2 < 0x1p-90f * 0x1p160f);
+  }
+  // The other scales at which values must be measured, a bit for each.
+  __device__ __forceinline__ unsigned others(const Moments& m) const {
+    if (range_ != 0 || !(m.count > 1)) return 0;
+    return m.m2 < 0x1p-90f ? 4 : m.m2 <= 0x1p120f ? 0 : 2;  // 2 for NaN
+  }
+
+  __device__ __forceinline__ Spread spread(const Moments& m) const {
+    return {m.count, m.mean * inverse(), root(divide(m.m2, m.count)) * inverse()};
+  }
+  __device__ __forceinline__ Moments moments(const Spread& s) const {
+    const float sigma = s.sigma * factor();
+    return {s.count, s.mean * factor(), s.count * sigma * sigma};
+  }
+
+ private:
+  static __device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((127 + exponent) << 23); }
+  __device__ __forceinline__ int exponent() const { return range_ == 0 ? 0 : range_ == 1 ? -80 : 80; }
+
+  const int range_;  // 0: 1, 1: for large values, 2: for small ones
+};
+
+// Calls measure(scale) at scale 1 and at those scales that measure() of some lane of the warp then asks for.
+template <class Measure>
+__device__ __forceinline__ void at_scales(const Measure& measure) {
+  unsigned wanted = 1;
+#pragma unroll 1
+  for (int range = 0; wanted >> range != 0; ++range) {
+    if ((wanted >> range & 1) == 0) continue;
+    const unsigned others = measure(Scale(range));
+    if (range == 0) wanted |= __reduce_or_sync(~0u, others);
+  }
+}
+
+// The spread of what measure(scale) gives as moments, by all lanes of a warp. `counts`: this lane's is of account.
+template <class Measure>
+__device__ __forceinline__ Spread spread_of(bool counts, const Measure& measure) {
+  Spread result = {0, 0, 0};
+  at_scales([&](const Scale& scale) {
+    const Moments m = measure(scale);
+    if (scale.suits(m)) result = scale.spread(m);
+    return counts ? scale.others(m) : 0u;
+  });
+  return result;
+}
+
+// 1 / sqrt(sigma^2 + eps). Capped, so that it times gamma stays finite: where sigma is 0, it multiplies distances of 0.
+__device__ __forceinline__ float rstd_of(float sigma, double eps) {
+  const float variance = sigma * sigma;
+  if (variance >= 0x1p-90f && variance <= 0x1p120f) return inverse_sqrt(variance + static_cast<float>(eps));
+  const double rstd = rsqrt(static_cast<double>(sigma) * sigma + eps), cap = sigma == 0 ? 0x1p64 : 0x1p120;
+  return static_cast<float>(rstd > cap ? cap : rstd);
 }
 
 // Chan's formula.
@@ -46,101 +125,110 @@ struct ValidColumns {
   int end[2][2];
 };
 
-// A tile's accumulators of class (e, parity) that are no outputs become `value[h][e][parity]`.
+// A tile's accumulators of row h and class (e, parity) that are no outputs become `value[e][parity]`.
 template <int kTiles8>
-__device__ __forceinline__ void fill_invalid(float (&d)[4 * kTiles8], const Fragment& at, const ValidColumns& valid,
-                                             const float (&value)[2][2][2]) {
+__device__ __forceinline__ void fill_invalid(float (&d)[4 * kTiles8], const Fragment& at, int h,
+                                             const ValidColumns& valid, const float (&value)[2][2]) {
 #pragma unroll
   for (int t = 0; t < kTiles8; ++t) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      if (at.column(t, e) >= valid.end[e][t % 2]) {
-        d[4 * t + e] = value[0][e][t % 2];
-        d[4 * t + 2 + e] = value[1][e][t % 2];
-      }
+      if (at.column(t, e) >= valid.end[e][t % 2]) d[4 * t + 2 * h + e] = value[e][t % 2];
     }
   }
 }
 
 // Adds up what belongs to one sample: over parities, e and lanes of the quad, as far as they share it.
-__device__ __forceinline__ void sum_samples(float (&sum)[2][2][2], int samples_log2) {
+__device__ __forceinline__ void sum_samples(float (&sum)[2][2], int samples_log2) {
   if (samples_log2 == 0) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) sum[h][0][0] = (sum[h][0][0] + sum[h][0][1]) + (sum[h][1][0] + sum[h][1][1]);
-#pragma unroll
-    for (int mask = 1; mask <= 2; mask <<= 1) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) sum[h][0][0] += __shfl_xor_sync(~0u, sum[h][0][0], mask);
-    }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) sum[h][0][1] = sum[h][1][0] = sum[h][1][1] = sum[h][0][0];
+    float all = (sum[0][0] + sum[0][1]) + (sum[1][0] + sum[1][1]);
+    all += __shfl_xor_sync(~0u, all, 1);
+    all += __shfl_xor_sync(~0u, all, 2);
+    sum[0][0] = sum[0][1] = sum[1][0] = sum[1][1] = all;
   } else if (samples_log2 <= 3) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float& own = sum[i / 2][i % 2][0];
-      own += sum[i / 2][i % 2][1];
+    for (int e = 0; e < 2; ++e) {
+      float& own = sum[e][0];
+      own += sum[e][1];
       if (samples_log2 <= 2) own += __shfl_xor_sync(~0u, own, 2);
       if (samples_log2 <= 1) own += __shfl_xor_sync(~0u, own, 1);
-      sum[i / 2][i % 2][1] = own;
+      sum[e][1] = own;
     }
   }
 }
 
-// {mean, M2} of every (row, sample) of a warpgroup's block, had `bias` been added to the rows of h = 0 and 1 ->
-// table[64][samples]. The counts follow from the tile.
+// {mean, sigma} of every (row, sample) of a warpgroup's block, had `bias` been added to the rows of h = 0 and 1 ->
+// table[64][samples]. The counts follow from the tile. Rows from `rows` on are of no account.
 // Accumulators that are no outputs are overwritten. Neighbouring instructions belong to different sums, so that none
 // waits for the one before.
 template <int kTiles8>
 __device__ __forceinline__ void row_statistics(float (&d)[4 * kTiles8], const Fragment& at, int samples_log2,
-                                               const ValidColumns& valid, const float (&bias)[2], float2* table) {
+                                               const ValidColumns& valid, const float (&bias)[2], int rows,
+                                               float2* table) {
   const int samples = 1 << samples_log2;
-  float mean[2][2][2] = {}, m2[2][2][2] = {};  // [h][e][parity]
-  if (!valid.whole) fill_invalid<kTiles8>(d, at, valid, mean);
+  at_scales([&](const Scale& scale) {
+    const float factor = scale.factor();
+    unsigned others = 0;
 #pragma unroll
-  for (int i = 0; i < 4 * kTiles8; ++i) mean[i / 2 % 2][i % 2][i / 4 % 2] += d[i];
-  sum_samples(mean, samples_log2);
+    for (int h = 0; h < 2; ++h) {
+      float mean[2][2] = {}, m2[2][2] = {};  // [e][parity]
+      if (!valid.whole) fill_invalid<kTiles8>(d, at, h, valid, mean);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const auto count = static_cast<float>(valid.end[i / 2][i % 2] >> samples_log2);
+      for (int i = 0; i < 2 * kTiles8; ++i) {
+        float& sum = mean[i % 2][i / 2 % 2];
+        sum = fmaf(d[i / 2 * 4 + 2 * h + i % 2], factor, sum);
+      }
+      sum_samples(mean, samples_log2);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) mean[h][i / 2][i % 2] = divide(mean[h][i / 2][i % 2], count);
-  }
-  if (!valid.whole) fill_invalid<kTiles8>(d, at, valid, mean);
+      for (int i = 0; i < 4; ++i) {
+        mean[i / 2][i % 2] = divide(mean[i / 2][i % 2], static_cast<float>(valid.end[i / 2][i % 2] >> samples_log2));
+      }
+      if (!valid.whole) {
+        const float inverse = scale.inverse();
+        const float unscaled[2][2] = {{mean[0][0] * inverse, mean[0][1] * inverse},
+                                      {mean[1][0] * inverse, mean[1][1] * inverse}};
+        fill_invalid<kTiles8>(d, at, h, valid, unscaled);
+      }
 #pragma unroll
-  for (int i = 0; i < 4 * kTiles8; ++i) {
-    const float distance = d[i] - mean[i / 2 % 2][i % 2][i / 4 % 2];
-    float& sum = m2[i / 2 % 2][i % 2][i / 4 % 2];
-    sum = fmaf(distance, distance, sum);
-  }
-  sum_samples(m2, samples_log2);
+      for (int i = 0; i < 2 * kTiles8; ++i) {
+        const float distance = fmaf(d[i / 2 * 4 + 2 * h + i % 2], factor, -mean[i % 2][i / 2 % 2]);
+        float& sum = m2[i % 2][i / 2 % 2];
+        sum = fmaf(distance, distance, sum);
+      }
+      sum_samples(m2, samples_log2);
+      float2* row = table + ((at.row + 8 * h) << samples_log2);
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    float2* row = table + ((at.row + 8 * h) << samples_log2);
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int sample = 2 * at.quad + e;
-      if (sample < samples) row[sample] = make_float2(mean[h][e][0] + bias[h], m2[h][e][0]);
-      if (sample + 8 < samples) row[sample + 8] = make_float2(mean[h][e][1] + bias[h], m2[h][e][1]);
+      for (int i = 0; i < 4; ++i) {
+        const int e = i % 2, parity = i / 2, sample = 2 * at.quad + e + 8 * parity;
+        const Moments m = {static_cast<float>(valid.end[e][parity] >> samples_log2), mean[e][parity], m2[e][parity]};
+        if (sample >= samples || !scale.suits(m)) continue;
+        const Spread s = scale.spread(m);
+        row[sample] = make_float2(s.mean + bias[h], s.sigma);
+        if (at.row + 8 * h < rows) others |= scale.others(m);
+      }
     }
-  }
+    return others;
+  });
 }
 
-// Rows [first, end) of one sample, `count` values each, merged by 2^lanes_log2 neighbouring lanes, of which this is
-// `lane`. Means are averaged as distances from one of them, which loses nothing where all are large.
-__device__ __forceinline__ Moments merge_rows(const float2* table, int samples_log2, int sample, int first, int end,
-                                              float count, int lanes_log2, int lane) {
+// Rows [first, end) of one sample, `count` values each, at a scale, merged by 2^lanes_log2 neighbouring lanes, of which
+// this is `lane`. Means are averaged as distances from one of them, which loses nothing where all are large.
+__device__ __forceinline__ Moments merge_rows(const float2* table, const Scale& scale, int samples_log2, int sample,
+                                              int first, int end, float count, int lanes_log2, int lane) {
   const auto rows = static_cast<float>(end - first);
-  const float base = first < end ? table[(first << samples_log2) + sample].x : 0.0f;
+  const float factor = scale.factor(), base = first < end ? table[(first << samples_log2) + sample].x * factor : 0.0f;
   float sum = 0;
 #pragma unroll 1
-  for (int row = first + lane; row < end; row += 1 << lanes_log2) sum += table[(row << samples_log2) + sample].x - base;
+  for (int row = first + lane; row < end; row += 1 << lanes_log2) {
+    sum += fmaf(table[(row << samples_log2) + sample].x, factor, -base);
+  }
   const float mean = base + divide(sum_lanes(sum, lanes_log2), rows);
   float m2 = 0;
 #pragma unroll 1
   for (int row = first + lane; row < end; row += 1 << lanes_log2) {
-    const float2 moments = table[(row << samples_log2) + sample];
-    const float distance = moments.x - mean;
-    m2 += fmaf(distance * distance, count, moments.y);
+    const float2 spread = table[(row << samples_log2) + sample];
+    const float distance = fmaf(spread.x, factor, -mean), sigma = spread.y * factor;
+    m2 = fmaf(fmaf(distance, distance, sigma * sigma), count, m2);
   }
   return {rows * count, mean, sum_lanes(m2, lanes_log2)};
 }

@@ -49,6 +49,13 @@ void choose_epilogue(const Problem& p, const Sizes& sizes, Tiles& t) {
   if (t.participants > 1) t.words = std::max(t.words, t.teams * t.domain_groups * t.participants);
 }
 
+// Tiles above one another that share groups.
+int domain_row_tiles(const Problem& p, int group_rows, const Tiles& t) {
+  if (t.halves && p.groups % 2 != 0) return t.row_tiles;  // a group has values and gates
+  const int rows = t.halves ? kBlockRows : kBlockRows * t.warpgroups;
+  return std::min(group_rows / std::gcd(group_rows, rows), t.row_tiles);
+}
+
 }  // namespace
 
 int EpilogueRegions::lay_out(const Tiles& tiles, int warps, int element_bytes, int at) {
@@ -81,7 +88,8 @@ std::optional<std::string> divide_into_tiles(const Problem& p, const Sizes& size
   t.column_tiles = static_cast<int>(quotient_up(sizes.l_out, t.tile_positions));
   t.sample_blocks = static_cast<int>(quotient_up(p.n, t.samples));
   t.domain_column_tiles = norm ? t.column_tiles : 1;
-  t.domain_row_tiles = norm ? std::min(group_rows / std::gcd(group_rows, tile_rows), t.row_tiles) : 1;
+  t.halves = has_post(p, CONVNORM_GLU);
+  t.domain_row_tiles = norm ? domain_row_tiles(p, group_rows, t) : 1;
   t.row_domains = static_cast<int>(quotient_up(t.row_tiles, t.domain_row_tiles));
   const int64_t team = int64_t{t.domain_row_tiles} * t.domain_column_tiles;
   if (team > most_ctas) {
@@ -123,8 +131,6 @@ std::optional<std::string> lay_out_rows(const Problem& p, const Sizes&, const Ti
 
 std::optional<std::string> refuse_on_chip(const Problem& p, const Sizes& sizes) {
   if (p.layout != CONVNORM_NCL) return "layout=nlc: tensors are taken channels first";
-  if (p.conv_groups != 1) return "cg=" + text(p.conv_groups) + ": all channels share one product";
-  if (has_post(p, CONVNORM_GLU)) return "post=glu: the two halves of the channels lie in different tiles";
   if (p.n == 0 || sizes.l_out == 0 || p.l == 0) return "there is nothing to compute";
   if (sizes.l_out >= kMostPositions || p.l >= kMostPositions || p.n >= kMostPositions || p.o >= kMostChannels ||
       p.c >= kMostPositions || p.k >= kMostRows || p.stride >= kMostRows || p.dilation >= kMostPositions ||
@@ -136,7 +142,7 @@ std::optional<std::string> refuse_on_chip(const Problem& p, const Sizes& sizes) 
 
 int parts_of(const Problem& p) {
   if (p.dtype != CONVNORM_F32 || p.precision == CONVNORM_MEDIUM) return 1;
-  const bool raw_signal = p.c * p.k <= kRawSignalProducts;
+  const bool raw_signal = p.c / p.conv_groups * p.k <= kRawSignalProducts;
   return p.precision == CONVNORM_HIGHEST || raw_signal ? 3 : 2;
 }
 

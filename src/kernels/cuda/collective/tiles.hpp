@@ -32,6 +32,7 @@ struct Divisor {
 struct Tiles {
   int warpgroups;  // blocks of a tile: 1, 2 or 4
   int warpgroups_log2;
+  bool halves;  // with a glu: the second of two blocks lies half of the channels above the first, its gates
 
   // Groups, and 16-byte words to exchange; 0 words if every group lies in one block of one tile.
   int words_per_warpgroup;
@@ -58,6 +59,8 @@ struct Tiles {
   int blocks;         // of 64 channels, rounded up to whole tiles
   int sample_blocks;  // ceil(N / samples)
 
+  Divisor conv_group_tiles;  // row tiles that read the same channels of x; all of them if there is one group
+
   // Which tile a CTA has; the grid is (domain_column_tiles, teams, domain_row_tiles).
   int domains;
   int teams;
@@ -69,6 +72,17 @@ struct Tiles {
   int samples_log2;
   int samples;         // per tile: 1, 2, 4, 8 or 16
   int tile_positions;  // tile_columns / samples
+
+  // Block i of a row tile, counted along channels, and back.
+  CONVNORM_HOST_DEVICE int block_of(int row_tile, int i) const {
+    return halves ? i * row_tiles + row_tile : (row_tile << warpgroups_log2) + i;
+  }
+  CONVNORM_HOST_DEVICE int place_of(int block) const {
+    return halves ? (block >= row_tiles ? 1 : 0) : block & (warpgroups - 1);
+  }
+  CONVNORM_HOST_DEVICE int row_tile_of(int block) const {
+    return halves ? block - place_of(block) * row_tiles : block >> warpgroups_log2;
+  }
 
   CONVNORM_HOST_DEVICE int ctas() const { return teams * team_ctas; }
   CONVNORM_HOST_DEVICE bool exchanges() const { return words > 0; }
@@ -95,14 +109,14 @@ struct Rows {
 struct Input {
   const void* x;            // (N, C_in, L)
   int64_t sample_elements;  // C_in * L
-  int channels, length;     // C_in, L
+  int channels, length;     // C_in of a conv group, L
   int stride, pad_left;
 };
 
 inline Input input_of(const Arguments& a) {
   return {a.x,
           a.c * a.l,
-          static_cast<int>(a.c),
+          static_cast<int>(a.c_per_conv_group),
           static_cast<int>(a.l),
           static_cast<int>(a.stride),
           static_cast<int>(a.pad_left)};
@@ -130,8 +144,7 @@ std::optional<std::string> divide_into_tiles(const Problem& problem, const Sizes
 // All of `rows` but what is said of chunks. One sentence if a chunk would have more than 2^14 - 1 rows.
 std::optional<std::string> lay_out_rows(const Problem& problem, const Sizes& sizes, const Tiles& tiles, Rows& rows);
 
-// What no tile can mend, for kernels that compute in 32-bit positions and 16-bit channels and multiply all channels by all
-// others.
+// What no tile can mend, for kernels that compute in 32-bit positions and 16-bit channels.
 std::optional<std::string> refuse_on_chip(const Problem& problem, const Sizes& sizes);
 
 // bfloat16 parts that an fp32 operand is split into; 1 for 16-bit ones.

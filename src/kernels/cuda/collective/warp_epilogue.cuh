@@ -36,6 +36,11 @@ class WarpEpilogue {
     gamma_ = request(a.gamma, lane, wanted);
     beta_ = request(a.beta, lane, wanted);
     bias_ = request(a.bias, lane, wanted);
+    if (a.groups > 0) {
+      const int channel = first_channel_ + lane;
+      const auto first = static_cast<int>(c_.group_rows.divide(channel) * c_.group_rows.value);
+      base_ = request(a.bias, first - first_channel_, wanted);
+    }
   }
 
   // The warp has read what was kept before.
@@ -44,18 +49,29 @@ class WarpEpilogue {
     __syncwarp();
     if (lane < kWarpRows) {
       const float gamma = p_.arguments.gamma == nullptr ? 1.0f : value(gamma_);
-      parameter_table()[lane] = make_float4(gamma, value(beta_), value(bias_), 0.0f);
+      parameter_table()[lane] = make_float4(gamma, value(beta_), value(bias_) - value(base_), 0.0f);
       if (p_.arguments.groups == 0) moment_table()[lane] = make_float2(0.0f, 1.0f);
     }
     __syncwarp();
   }
 
   __device__ __forceinline__ void run(const Walk& walk, float (&d)[kValues]) const {
-    const Arguments& a = p_.arguments;
-    if (first_channel_ >= a.o) return;
-    if (a.groups > 0) normalise(walk, d);
+    measure(walk, d);
+    gather(walk);
+    finish(walk, d);
+  }
+
+  // run() in three parts. A warp that has two sets of rows measures both before it waits for others.
+  __device__ __forceinline__ void measure(const Walk& walk, const float (&d)[kValues]) const {
+    if (p_.arguments.groups > 0 && first_channel_ < p_.arguments.o) take_spreads(walk, d);
+  }
+  __device__ __forceinline__ void gather(const Walk& walk) const {
+    if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk);
+  }
+  __device__ __forceinline__ void finish(const Walk& walk, float (&d)[kValues]) const {
+    if (first_channel_ >= p_.arguments.o) return;
     const bool last = walk.column_tile + 1 == c_.column_tiles;
-    finish(walk, last ? c_.last_columns : T::kColumns, d);
+    store_rows(walk, last ? c_.last_columns : T::kColumns, d);
   }
 
  private:
@@ -73,7 +89,8 @@ class WarpEpilogue {
     return __uint_as_float(bits);
   }
 
-  // {gamma, beta, bias} of the warp's rows, {mean, rstd} of its groups.
+  // {gamma, beta, bias} of the warp's rows, {mean, rstd} of its groups. Means are taken as if the bias of a group's
+  // first channel were 0: so is it here, and what the channels share costs no digits.
   __device__ __forceinline__ float4* parameter_table() const {
     return reinterpret_cast<float4*>(shared_ + p_.plan.affine) + warp_ * kWarpRows;
   }
@@ -81,32 +98,26 @@ class WarpEpilogue {
     return reinterpret_cast<float2*>(shared_ + p_.plan.statistics) + warp_ * kWarpRows;
   }
 
-  // Fills the moment table. The bias moves the means alone: it is never added to the values.
-  __device__ __forceinline__ void normalise(const Walk& walk, const float (&d)[kValues]) const {
+  // Of the warp's pieces: into the moment table, or to those with whom it shares groups. The bias moves the means alone:
+  // it is never added to the values.
+  __device__ __forceinline__ void take_spreads(const Walk& walk, const float (&d)[kValues]) const {
     const int lane = threadIdx.x % 32, row = lane / 4;
     const bool last = walk.column_tile + 1 == c_.column_tiles;
     const int tiles = (last ? c_.last_columns : T::kColumns) / 8;
-    Moments own[2];  // of rows `row` and `row` + 8: first this lane's values, then those of ever more lanes
-    if (tiles == kTiles8) {
-      lane_moments<true>(d, tiles, own);
-    } else {
-      lane_moments<false>(d, tiles, own);
-    }
-#pragma unroll
-    for (int k = 0; k < 5; ++k) {
-      if (k == 2) {
-        own[0].mean += parameter_table()[row].z;
-        own[1].mean += parameter_table()[row + 8].z;
-      }
-      if (k >= 2 + c_.piece_rows_log2) break;
+    const bool whole = 1 << c_.piece_rows_log2 == kWarpRows;
+    Spread own[2];  // of the groups of rows `row` and `row` + 8
+    at_scales([&](const Scale& scale) {
+      Moments m[2];  // first of this lane's values, then of those of ever more lanes
+      piece_moments(d, tiles, scale.factor(), m);
+      if (whole) m[0] = merge_equals(m[0], m[1].mean, m[1].m2);
+      unsigned others = 0;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        own[h] = merge_equals(own[h], __shfl_xor_sync(~0u, own[h].mean, 1 << k),
-                              __shfl_xor_sync(~0u, own[h].m2, 1 << k));
+        if (scale.suits(m[h])) own[h] = scale.spread(m[h]);
+        if (first_channel_ + row + 8 * h < p_.arguments.o) others |= scale.others(m[h]);
       }
-    }
-    const bool whole = 1 << c_.piece_rows_log2 == kWarpRows;
-    if (whole) own[0] = merge_equals(own[0], own[1].mean, own[1].m2);
+      return others;
+    });
 
     if (c_.participants == 1) {
       if (lane % (4 << c_.piece_rows_log2) == 0) {
@@ -115,13 +126,42 @@ class WarpEpilogue {
       }
       __syncwarp();
     } else {
-      exchange(walk, own, whole);
+      const Words words = words_of(walk);
+      if (lane % (4 << c_.piece_rows_log2) == 0) {
+        ptx::Word* mine = words.first + words.piece * c_.column_tiles + walk.column_tile;
+        publish(mine + (row >> c_.piece_rows_log2) * c_.participants, words.tag, own[0]);
+        if (!whole) publish(mine + ((row + 8) >> c_.piece_rows_log2) * c_.participants, words.tag, own[1]);
+      }
+    }
+  }
+
+  // Of the lane's values times `factor`, then of its whole pieces.
+  __device__ __forceinline__ void piece_moments(const float (&d)[kValues], int tiles, float factor,
+                                                Moments (&m)[2]) const {
+    if (tiles == kTiles8) {
+      lane_moments<true>(d, tiles, factor, m);
+    } else {
+      lane_moments<false>(d, tiles, factor, m);
+    }
+    const int row = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int k = 0; k < 5; ++k) {
+      if (k == 2) {
+        m[0].mean = fmaf(parameter_table()[row].z, factor, m[0].mean);
+        m[1].mean = fmaf(parameter_table()[row + 8].z, factor, m[1].mean);
+      }
+      if (k >= 2 + c_.piece_rows_log2) break;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        m[h] = merge_equals(m[h], __shfl_xor_sync(~0u, m[h].mean, 1 << k), __shfl_xor_sync(~0u, m[h].m2, 1 << k));
+      }
     }
   }
 
   // Of this lane's values in the first `tiles` column tiles.
   template <bool kWhole>
-  static __device__ __forceinline__ void lane_moments(const float (&d)[kValues], int tiles, Moments (&own)[2]) {
+  static __device__ __forceinline__ void lane_moments(const float (&d)[kValues], int tiles, float factor,
+                                                      Moments (&own)[2]) {
     const auto count = static_cast<float>(2 * tiles);
     const float share = kWhole ? 1.0f / (2 * kTiles8) : divide(1.0f, count);
     float sum[2][2] = {}, m2[2][2] = {};  // [h][e]
@@ -129,7 +169,7 @@ class WarpEpilogue {
     for (int t = 0; t < kTiles8; ++t) {
       if (!kWhole && t >= tiles) continue;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) sum[i / 2][i % 2] += d[4 * t + i];
+      for (int i = 0; i < 4; ++i) sum[i / 2][i % 2] = fmaf(d[4 * t + i], factor, sum[i / 2][i % 2]);
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) own[h] = {count, (sum[h][0] + sum[h][1]) * share, 0.0f};
@@ -138,7 +178,7 @@ class WarpEpilogue {
       if (!kWhole && t >= tiles) continue;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float distance = d[4 * t + i] - own[i / 2].mean;
+        const float distance = fmaf(d[4 * t + i], factor, -own[i / 2].mean);
         m2[i / 2][i % 2] = fmaf(distance, distance, m2[i / 2][i % 2]);
       }
     }
@@ -153,47 +193,56 @@ class WarpEpilogue {
   }
 
   // {mean, rstd}
-  __device__ __forceinline__ float2 of_group(const Moments& m) const {
-    return make_float2(m.mean, inverse_sqrt(divide(m.m2, m.count) + static_cast<float>(p_.arguments.eps)));
+  __device__ __forceinline__ float2 of_group(const Spread& s) const {
+    return make_float2(s.mean, rstd_of(s.sigma, p_.arguments.eps));
   }
 
-  __device__ __forceinline__ void exchange(const Walk& walk, const Moments (&own)[2], bool whole) const {
-    const int lane = threadIdx.x % 32, lanes_log2 = c_.gather_lanes_log2;
+  // Of the warp's groups in this round: the participants of a group follow each other.
+  struct Words {
+    ptx::Word* first;
+    uint64_t tag;
+    int piece;  // of the first group, that of the warp
+  };
+
+  __device__ __forceinline__ Words words_of(const Walk& walk) const {
     const int first_row = first_channel_ - ((walk.first_row_tile << c_.warpgroups_log2) * kBlockRows);  // of the domain
     const int group = static_cast<int>(c_.group_rows.divide(first_row));
     const int piece = (first_row - group * static_cast<int>(c_.group_rows.value)) / kWarpRows;
     const int team = (walk.iteration & 1) * c_.teams + static_cast<int>(blockIdx.y);
-    ptx::Word* words = p_.slot.words + (team * c_.domain_groups + group) * c_.participants;
     const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + p_.plan.first_tag) + walk.iteration;
-    if (lane % (4 << c_.piece_rows_log2) == 0) {
-      ptx::Word* mine = words + piece * c_.column_tiles + walk.column_tile;
-      publish(mine + (lane / 4 >> c_.piece_rows_log2) * c_.participants, tag, own[0]);
-      if (!whole) publish(mine + ((lane / 4 + 8) >> c_.piece_rows_log2) * c_.participants, tag, own[1]);
-    }
+    return {p_.slot.words + (team * c_.domain_groups + group) * c_.participants, tag, piece};
+  }
+
+  // Fills the moment table.
+  __device__ __forceinline__ void gather_spreads(const Walk& walk) const {
+    const int lane = threadIdx.x % 32, lanes_log2 = c_.gather_lanes_log2;
+    const Words words = words_of(walk);
     const int groups = kWarpRows >> c_.piece_rows_log2, participant = lane & ((1 << lanes_log2) - 1);
 #pragma unroll 1
     for (int first = 0; first < groups; first += 32 >> lanes_log2) {
       const int its_group = first + (lane >> lanes_log2);
-      Moments part = {0, 0, 0};
-      if (its_group < groups) {
+      const Spread all = spread_of(its_group < groups, [&](const Scale& scale) {
+        Moments part = {0, 0, 0};
+        if (its_group < groups) {
 #pragma unroll 1
-        for (int i = participant; i < c_.participants; i += 32) {
-          const int column = i - static_cast<int>(c_.column_tile_divisor.divide(i)) * c_.column_tiles;
-          const int columns = column + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
-          const auto count = static_cast<float>(columns << c_.piece_rows_log2);
-          const Moments more = await(words + its_group * c_.participants + i, tag, count);
-          part = i < 32 ? more : merge(part, more);
+          for (int i = participant; i < c_.participants; i += 32) {
+            const int column = i - static_cast<int>(c_.column_tile_divisor.divide(i)) * c_.column_tiles;
+            const int columns = column + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
+            const auto count = static_cast<float>(columns << c_.piece_rows_log2);
+            const Moments more = scale.moments(await(words.first + its_group * c_.participants + i, words.tag, count));
+            part = i < 32 ? more : merge(part, more);
+          }
         }
-      }
-      const float count = static_cast<float>(c_.group_rows.value) * static_cast<float>(p_.arguments.l_out);
-      const Moments all = merge_lanes(part, count, lanes_log2);
+        const float count = static_cast<float>(c_.group_rows.value) * static_cast<float>(p_.arguments.l_out);
+        return merge_lanes(part, count, lanes_log2);
+      });
       if (participant == 0 && its_group < groups) moment_table()[its_group] = of_group(all);
     }
     __syncwarp();
   }
 
   // A row at a time; the other row then takes its place, so that the code of the ops exists once.
-  __device__ __forceinline__ void finish(const Walk& walk, int columns, float (&d)[kValues]) const {
+  __device__ __forceinline__ void store_rows(const Walk& walk, int columns, float (&d)[kValues]) const {
     const Arguments& a = p_.arguments;
     const int lane = threadIdx.x % 32;
 #pragma unroll 1
@@ -226,7 +275,7 @@ class WarpEpilogue {
   unsigned char* const shared_;
   const int warp_;
   int first_channel_;
-  uint32_t gamma_, beta_, bias_;  // bits
+  uint32_t gamma_, beta_, bias_, base_ = 0;  // bits
 };
 
 }  // namespace convnorm::cuda

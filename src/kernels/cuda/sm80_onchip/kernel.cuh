@@ -28,9 +28,9 @@ class WeightStream {
   __device__ __forceinline__ WeightStream(const Parameters& p, int row_tile, int warp) {
     const Config& c = p.config;
     const int64_t piece = int64_t{c.chunks} * static_cast<int>(p.arguments.k) * kStep;  // vectors of 16 rows
-    next_ = static_cast<const uint4*>(p.arguments.packed_weight()) + (row_tile * kRowTiles * 4 + warp) * piece +
-            threadIdx.x % 32;
-    row_tile_ = 4 * piece;
+    const int block = c.block_of(row_tile, 0);
+    next_ = static_cast<const uint4*>(p.arguments.packed_weight()) + (4 * block + warp) * piece + threadIdx.x % 32;
+    row_tile_ = 4 * (c.block_of(row_tile, 1) - block) * piece;
   }
 
   __device__ __forceinline__ void load(Fragments<T>& a) {
@@ -127,6 +127,24 @@ __device__ __forceinline__ void convolve(const Parameters& p, const Walk& walk, 
   }
 }
 
+// Row tile 0 has the values of a glu, row tile 1 their gates.
+template <class T>
+__device__ __forceinline__ void finish_gated(const Parameters& p, unsigned char* shared, const Walk& walk, int warp,
+                                             Accumulators<T>& d) {
+#pragma unroll 1
+  for (int i = kRowTiles; i-- > 0;) {
+    Epilogue<T> epilogue(p, shared, 4 * i + warp);
+    epilogue.place(walk);
+    epilogue.gather(walk);
+    if (i == 0) epilogue.finish_gated(walk, d[0], d[1]);
+  }
+}
+
+__device__ __forceinline__ void swap(float& a, float& b) {
+  const float c = a;
+  a = b, b = c;
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_constant__ Parameters p) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -157,14 +175,29 @@ __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_c
 #pragma unroll
     for (int i = 0; i < T::kAccumulators; ++i) d[0][i] = d[1][i] = initial;
     convolve<T>(p, walk, warp, x, slot_row, slot_bytes, d);
-    // One row tile after the other; the second then takes the place of the first, so that the code exists once.
+    // One row tile after the other; the other one then takes its place, so that the code exists once.
 #pragma unroll 1
     for (int i = 0; i < kRowTiles; ++i) {
       TileEpilogue epilogue(p, shared, 4 * i + warp);
       epilogue.place(walk);
-      epilogue.run(walk, d[0]);
+      epilogue.measure(walk, d[0]);
 #pragma unroll
-      for (int j = 0; j < T::kAccumulators; ++j) d[0][j] = d[1][j];
+      for (int j = 0; j < T::kAccumulators; ++j) swap(d[0][j], d[1][j]);
+    }
+    if constexpr (!T::kByWarps) {
+      if (c.halves) {
+        finish_gated<T>(p, shared, walk, warp, d);
+        continue;
+      }
+    }
+#pragma unroll 1
+    for (int i = 0; i < kRowTiles; ++i) {
+      TileEpilogue epilogue(p, shared, 4 * i + warp);
+      epilogue.place(walk);
+      epilogue.gather(walk);
+      epilogue.finish(walk, d[0]);
+#pragma unroll
+      for (int j = 0; j < T::kAccumulators; ++j) swap(d[0][j], d[1][j]);
     }
   }
 }

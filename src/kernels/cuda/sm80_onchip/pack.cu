@@ -10,7 +10,7 @@ namespace convnorm::cuda::sm80_onchip {
 namespace {
 
 struct Layout {
-  int64_t c_in, c_out, taps;
+  int64_t c_in, c_out, taps;  // c_in: of a conv group
   int chunks, chunk_k16, parts;
 };
 
@@ -46,7 +46,7 @@ __global__ void pack_fragments(const Element* weight, Operand* packed, Layout la
 }  // namespace
 
 void pack(const Problem& problem, const Config& config, const void* weight, void* packed, cudaStream_t stream) {
-  const Layout layout = {problem.c, problem.o, problem.k, config.chunks, config.chunk_k16, config.parts};
+  const Layout layout = {problem.c / problem.conv_groups, problem.o, problem.k, config.chunks, config.chunk_k16, config.parts};
   const int64_t fragments = packed_elements(problem, config) / config.parts / 8;
   LaunchShape shape;
   shape.block = dim3(256);

@@ -30,14 +30,24 @@ std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes
   c.parts = parts_of(p);
   c.tile_columns = columns;
   c.warpgroups = kRowTiles;
+  constexpr int kTileRows = kBlockRows * kRowTiles;
+  if (p.conv_groups > 1 && sizes.o_per_conv_group % kTileRows != 0) {
+    return "cg=" + text(p.conv_groups) + " leaves groups of " + text(sizes.o_per_conv_group) +
+           " output channels, which are no whole tiles of " + text(kTileRows);
+  }
+  if (has_post(p, CONVNORM_GLU) && (p.conv_groups > 1 || p.o % kTileRows != 0)) {
+    return p.conv_groups > 1 ? "post=glu with cg=" + text(p.conv_groups) + ": values and gates read other channels of x"
+                             : "post=glu: half of " + text(p.o) + " channels are no whole blocks of " + text(kBlockRows);
+  }
   const int element = static_cast<int>(element_size(p.dtype));
   std::string reason;
   // A large chunk of x leaves room for fewer CTAs, between which a problem is divided otherwise.
   for (c.ctas_per_sm = ctas_by_registers(columns); c.ctas_per_sm >= 1; --c.ctas_per_sm) {
     if (auto its = divide_into_tiles(p, sizes, c.ctas_per_sm * device.sm_count, c)) return *its;
     if (auto its = lay_out_rows(p, sizes, c, c)) return *its;
+    c.conv_group_tiles = Divisor(static_cast<uint32_t>(c.row_tiles / p.conv_groups));
     c.chunk_k16 = chunk_k16_of(c.parts);
-    c.chunks = static_cast<int>(quotient_up(p.c, 16 * c.chunk_k16));
+    c.chunks = static_cast<int>(quotient_up(sizes.c_per_conv_group, 16 * c.chunk_k16));
     c.slot_items = 2 * c.chunk_k16 * c.rows();
     c.rounds = static_cast<int>(quotient_up(c.slot_items, kThreads * items_of(c.parts)));
     const int bytes = SharedPlan(c, element).bytes;

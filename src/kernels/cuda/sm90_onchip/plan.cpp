@@ -26,6 +26,8 @@ std::optional<std::string> refusal(const Problem& p, const Sizes& sizes, const D
   if (device.major != 9 || device.minor != 0) {
     return "needs wgmma of compute capability 9.0; this is " + device.architecture();
   }
+  if (p.conv_groups != 1) return "cg=" + text(p.conv_groups) + ": all channels share one product";
+  if (has_post(p, CONVNORM_GLU)) return "post=glu: the two halves of the channels lie in different tiles";
   return refuse_on_chip(p, sizes);
 }
 

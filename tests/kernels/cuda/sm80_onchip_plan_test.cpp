@@ -131,7 +131,7 @@ TEST(Sm80Onchip, SaysWhyItRefuses) {
   EXPECT_THAT(reason("n=0,c=8,l=64,o=8,k=3,g=4"), HasSubstr("nothing"));
   EXPECT_THAT(reason("n=1,c=64,l=2000000,o=64,k=7,p=3,g=8"), HasSubstr("SMs"));
   EXPECT_THAT(reason("n=1,c=8,l=70000,o=8,k=3,g=4,d=30000"), HasSubstr("rows"));
-  EXPECT_THAT(reason("n=1,c=64,l=4000,o=64,k=9,s=9,g=8", rtx_3090()), HasSubstr("shared memory"));
+  EXPECT_THAT(reason("n=1,c=64,l=4000,o=64,k=16,s=16,g=8", rtx_3090()), HasSubstr("shared memory"));
   EXPECT_THAT(reason("n=1,c=8,l=64,o=8,k=3,g=4", t4()), HasSubstr("sm_75"));
 }
 

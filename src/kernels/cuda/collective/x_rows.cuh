@@ -62,13 +62,9 @@ class XRows {
     const int first = chunk * 16 * c_.chunk_k16;
     const Element* address = source.address + int64_t{first} * in_.length;
     const int channels = wanted ? source.channels - first : 0;
-    if ((in_.channels & 7) == 0) {  // all eight or none
+    // No branch for eight or none: loads behind one wait for those before it.
 #pragma unroll
-      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.length, channels > 0);
-    } else {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.length, channels > j);
-    }
+    for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.length, channels > j);
   }
 
   // The position from which a row comes, of the sample to which `address` moves; -1 for zeros.

@@ -2,13 +2,14 @@
 // of any GPU from sm_80 on.
 //
 // A CTA is four warps, each of which computes 32 channels, 16 of either block, by all columns of the tile. A warp's weights
-// are its own: they come from global memory straight into registers, packed in the order of the fragments, one step ahead.
+// are its own: asynchronous copies bring them, packed in the order of the fragments, two or three steps ahead.
 // x is shared: while the products of one chunk run, the next one is loaded, split and written to the other slot, from where
 // ldmatrix, whose row addresses are free, takes every tap. What a CTA waits for, the others of its SM compute through.
 #pragma once
 
 #include "kernels/cuda/collective/block_epilogue.cuh"
 #include "kernels/cuda/collective/warp_epilogue.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
 #include "kernels/cuda/ptx/mma.cuh"
 #include "kernels/cuda/sm80_onchip/traits.cuh"
 #include "kernels/cuda/sm80_onchip/x_stream.cuh"
@@ -21,37 +22,73 @@ struct Fragments {
   uint4 of[kRowTiles][T::kChunkK16][T::kParts];
 };
 
-// Where a warp's weights come from, step after step: [k16][part][lane][8] of 16 bits for either row tile.
+// A warp's weights on their way to it, step after step: [k16][part][lane][8] of 16 bits for either row tile. A lane copies
+// into its own places of shared memory what it will take, so that nobody else need wait, and no register is held.
 template <class T>
 class WeightStream {
  public:
-  __device__ __forceinline__ WeightStream(const Parameters& p, int row_tile, int warp) {
-    const Config& c = p.config;
-    const int64_t piece = int64_t{c.chunks} * static_cast<int>(p.arguments.k) * kStep;  // vectors of 16 rows
-    const int block = c.block_of(row_tile, 0);
+  __device__ __forceinline__ WeightStream(const Parameters& p, uint32_t shared, int row_tile, int warp)
+      : c_(p.config), place_(shared + p.plan.weights + warp * kWarpStageBytes + threadIdx.x % 32 * 16) {
+    left_ = c_.chunks * static_cast<int>(p.arguments.k);
+    const int64_t piece = int64_t{left_} * kStep;  // vectors of 16 rows
+    const int block = c_.block_of(row_tile, 0);
     next_ = static_cast<const uint4*>(p.arguments.packed_weight()) + (4 * block + warp) * piece + threadIdx.x % 32;
-    row_tile_ = 4 * (c.block_of(row_tile, 1) - block) * piece;
+    row_tile_ = 4 * (c_.block_of(row_tile, 1) - block) * piece;
+    for (int stage = 0; stage < c_.weight_stages; ++stage) {
+      request(stage);
+    }
   }
 
-  __device__ __forceinline__ void load(Fragments<T>& a) {
+  // Waits for the step that was requested first, whose stage then takes the next one.
+  __device__ __forceinline__ void take(Fragments<T>& a) {
+    if (c_.weight_stages == 3) {
+      ptx::wait_copies<2>();
+    } else {
+      ptx::wait_copies<1>();
+    }
+    each([&](int i, int k16, int part, int vector) {
+      a.of[i][k16][part] = ptx::load_shared(place_ + stage_ * kStageBytes + vector * kStepVectors * 16);
+    });
+    request(stage_);
+    stage_ = stage_ + 1 == c_.weight_stages ? 0 : stage_ + 1;
+  }
+
+ private:
+  static constexpr int kStep = T::kChunkK16 * T::kParts * kStepVectors;  // vectors of a row tile
+  static constexpr int kWarpStageBytes = warp_stage_bytes(T::kParts), kStageBytes = kThreads / 32 * kWarpStageBytes;
+
+  template <class Body>
+  static __device__ __forceinline__ void each(const Body& body) {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
       for (int k16 = 0; k16 < T::kChunkK16; ++k16) {
 #pragma unroll
         for (int part = 0; part < T::kParts; ++part) {
-          a.of[i][k16][part] = ptx::load_once(next_ + i * row_tile_ + (k16 * T::kParts + part) * kStepVectors);
+          body(i, k16, part, (i * T::kChunkK16 + k16) * T::kParts + part);
         }
       }
     }
-    next_ += kStep;
   }
 
- private:
-  static constexpr int kStep = T::kChunkK16 * T::kParts * kStepVectors;
+  __device__ __forceinline__ void request(int stage) {
+    if (left_ > 0) {
+      each([&](int i, int k16, int part, int vector) {
+        ptx::copy_async(place_ + stage * kStageBytes + vector * kStepVectors * 16,
+                        next_ + i * row_tile_ + (k16 * T::kParts + part) * kStepVectors);
+      });
+      next_ += kStep;
+      --left_;
+    }
+    ptx::commit_copies();  // even if empty: steps are counted by groups
+  }
 
+  const Config& c_;
+  const uint32_t place_;  // this lane's in stage 0
   const uint4* next_;
   int64_t row_tile_;  // from one row tile to the next
+  int left_;          // steps from next_ on
+  int stage_ = 0;
 };
 
 template <class T>
@@ -94,23 +131,23 @@ __device__ __forceinline__ void multiply(Accumulators<T>& d, const Fragments<T>&
 // z of a tile, whose first chunk is in shared memory; that of the next tile is there afterwards. `slot_row`: shared address
 // of the row of this lane's matrix in slot 0; `slot_bytes`: from there to the slot of the first chunk.
 template <class T>
-__device__ __forceinline__ void convolve(const Parameters& p, const Walk& walk, int warp, XStream<T>& x,
-                                         uint32_t slot_row, int& slot_bytes, Accumulators<T>& d) {
+__device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, const Walk& walk, int warp,
+                                         XStream<T>& x, uint32_t slot_row, int& slot_bytes, Accumulators<T>& d) {
   const Config& c = p.config;
   const auto taps = static_cast<int>(p.arguments.k), stride = static_cast<int>(p.arguments.stride);
   const int rows = c.rows();
-  WeightStream<T> weights(p, walk.row_tile, warp);
-  Fragments<T> next;
-  weights.load(next);
+  WeightStream<T> weights(p, shared, walk.row_tile, warp);
 #pragma unroll 1
   for (int chunk = 0; chunk < c.chunks; ++chunk) {
     x.advance();
     int shift = 0, phase = 0;
 #pragma unroll 1
     for (int tap = 0; tap < taps; ++tap) {
-      const Fragments<T> a = next;
-      if (chunk + 1 < c.chunks || tap + 1 < taps) weights.load(next);
-      if (tap < c.rounds) x.load(tap);
+      x.aim(tap);
+      Fragments<T> a;
+      weights.take(a);
+      // The branch keeps the compiler from moving the loads to where they are used.
+      if (tap < c.rounds) x.load();
       multiply<T>(d, a, slot_row + slot_bytes + 16 * (shift + phase * c.phase_rows), rows, p.plan.x_part_bytes);
       if (tap < c.rounds) x.store(tap);
       shift += c.tap_shift;
@@ -119,7 +156,8 @@ __device__ __forceinline__ void convolve(const Parameters& p, const Walk& walk, 
     }
 #pragma unroll 1
     for (int round = taps; round < c.rounds; ++round) {
-      x.load(round);
+      x.aim(round);
+      x.load();
       x.store(round);
     }
     slot_bytes = p.plan.x_slot_bytes - slot_bytes;
@@ -164,17 +202,16 @@ __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_c
                             16 * ((lane / 8 % 2) * c.rows() + lane / 16 * 8 + lane % 8);
   int slot_bytes = 0;
   for (Walk walk(c); walk.next();) {
-#pragma unroll 1
-    for (int i = 0; i < kRowTiles; ++i) {
-      TileEpilogue epilogue(p, shared, 4 * i + warp);
-      epilogue.request(walk);
-      epilogue.keep();
-    }
+    TileEpilogue upper(p, shared, warp), lower(p, shared, 4 + warp);  // of the two row tiles
+    upper.request(walk);
+    lower.request(walk);
+    upper.keep();
+    lower.keep();
     __syncthreads();  // the first chunk of x and the launch's number are there
     Accumulators<T> d;
 #pragma unroll
     for (int i = 0; i < T::kAccumulators; ++i) d[0][i] = d[1][i] = initial;
-    convolve<T>(p, walk, warp, x, slot_row, slot_bytes, d);
+    convolve<T>(p, ptx::shared_address(shared), walk, warp, x, slot_row, slot_bytes, d);
     // One row tile after the other; the other one then takes its place, so that the code exists once.
 #pragma unroll 1
     for (int i = 0; i < kRowTiles; ++i) {

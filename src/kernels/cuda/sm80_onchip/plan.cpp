@@ -49,10 +49,13 @@ std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes
     c.chunk_k16 = chunk_k16_of(c.parts);
     c.chunks = static_cast<int>(quotient_up(sizes.c_per_conv_group, 16 * c.chunk_k16));
     c.slot_items = 2 * c.chunk_k16 * c.rows();
-    c.rounds = static_cast<int>(quotient_up(c.slot_items, kThreads * items_of(c.parts)));
-    const int bytes = SharedPlan(c, element).bytes;
-    if (bytes <= device.shared_per_block_optin && c.ctas_per_sm * (bytes + kReservedBytes) <= device.shared_per_sm) {
-      return c;
+    c.rounds = static_cast<int>(quotient_up(c.slot_items, kThreads * kItems));
+    int bytes = 0;
+    for (c.weight_stages = 3; c.weight_stages >= 2; --c.weight_stages) {
+      bytes = SharedPlan(c, element).bytes;
+      if (bytes <= device.shared_per_block_optin && c.ctas_per_sm * (bytes + kReservedBytes) <= device.shared_per_sm) {
+        return c;
+      }
     }
     reason = "two chunks of x (" + text(c.rows()) + " rows each) take " + text(bytes) + " bytes of shared memory";
   }
@@ -72,8 +75,7 @@ double estimated_cycles(const Problem& p, const Config& c, const DeviceLimits& d
   const double weights = sharing * k16_steps * c.parts * (4 * kRowTiles) * kStepVectors * 16 / kWeightBytesPerCycle;
   const double x = sharing * c.chunks * c.slot_items * kLoadItemCycles;
   const double store = sharing * kBlockRows * c.warpgroups * c.tile_columns * element_size(p.dtype) / kStoreBytesPerCycle;
-  return kFixedCycles + c.iterations * std::max({math, weights, x, store}) + store +
-         (sharing > 1 ? 0 : (c.iterations - 1) * (store + kFixedCycles / 2));
+  return c.iterations * (kFixedCycles + std::max({math, weights, x, store})) + store;
 }
 
 std::variant<Config, std::string> choose_config(const Problem& problem, const Sizes& sizes, const DeviceLimits& device,

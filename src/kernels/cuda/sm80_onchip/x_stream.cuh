@@ -9,6 +9,7 @@ namespace convnorm::cuda::sm80_onchip {
 template <class T>
 class XStream : XRows<T> {
   using Base = XRows<T>;
+  using typename Base::Source;
   using Base::p_, Base::c_, Base::any_;
 
  public:
@@ -20,9 +21,12 @@ class XStream : XRows<T> {
     any_ = Base::next_tile();
 #pragma unroll 1
     for (int first = 0; first * kThreads < c_.slot_items; first += kBatch) {
+      Source sources[kBatch];
       uint32_t bits[kBatch][8];
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) load_item(first + u, bits[u]);
+      for (int u = 0; u < kBatch; ++u) sources[u] = source(first + u);
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) Base::load_channels(bits[u], sources[u], chunk_, true);
 #pragma unroll
       for (int u = 0; u < kBatch; ++u) store_item(first + u, bits[u]);
     }
@@ -37,19 +41,24 @@ class XStream : XRows<T> {
     slot_bytes_ = p_.plan.x_slot_bytes - slot_bytes_;
   }
 
-  // A round of loads on their way, and at last in the slot.
-  __device__ __forceinline__ void load(int round) {
+  // A round's loads are aimed, on their way, and at last in the slot; nothing happens for rounds that a chunk does not
+  // have. The second step has no branches: loads behind one wait for those before it.
+  __device__ __forceinline__ void aim(int round) {
 #pragma unroll
-    for (int u = 0; u < T::kItems; ++u) load_item(round * T::kItems + u, bits_[u]);
+    for (int u = 0; u < kItems; ++u) sources_[u] = source(round * kItems + u);
+  }
+  __device__ __forceinline__ void load() {
+#pragma unroll
+    for (int u = 0; u < kItems; ++u) Base::load_channels(bits_[u], sources_[u], chunk_, true);
   }
   __device__ __forceinline__ void store(int round) const {
 #pragma unroll
-    for (int u = 0; u < T::kItems; ++u) store_item(round * T::kItems + u, bits_[u]);
+    for (int u = 0; u < kItems; ++u) store_item(round * kItems + u, bits_[u]);
   }
 
  private:
-  __device__ __forceinline__ void load_item(int pass, uint32_t (&bits)[8]) const {
-    Base::load_channels(bits, Base::source_of(pass * kThreads + static_cast<int>(threadIdx.x), any_), chunk_, true);
+  __device__ __forceinline__ Source source(int pass) const {
+    return Base::source_of(pass * kThreads + static_cast<int>(threadIdx.x), any_);
   }
   __device__ __forceinline__ void store_item(int pass, const uint32_t (&bits)[8]) const {
     const int item = pass * kThreads + static_cast<int>(threadIdx.x);
@@ -58,7 +67,8 @@ class XStream : XRows<T> {
 
   unsigned char* const shared_;
   int chunk_ = 0, slot_bytes_ = 0;
-  uint32_t bits_[T::kItems][8];
+  Source sources_[kItems];
+  uint32_t bits_[kItems][8];
 };
 
 }  // namespace convnorm::cuda::sm80_onchip

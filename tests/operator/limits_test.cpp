@@ -1,6 +1,9 @@
 // Promises at the edges: tiny eps and tiny signals, and the size of the workspace for any shape and number of threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "support/inputs.hpp"
 #include "support/runner.hpp"
 
@@ -25,6 +28,54 @@ TEST(Limits, SignalsWhoseSquaresVanishInFp32) {
     in.w = {1.0f};
     for (size_t i = 0; i < in.x.size(); ++i) in.x[i] = i % 2 == 0 ? 1e-25f : -1e-25f;
     EXPECT_EQ(check_every_path(in), "") << eps;
+  }
+}
+
+// Layers as networks have them, for every scheme by which a path takes statistics: short samples, groups over many tiles,
+// rows that are no multiple of anything.
+constexpr const char* kWide[] = {"n=2,c=64,l=16,o=64,k=3,p=1,g=4,eps=1e-60",  //
+                                 "n=3,c=512,l=7,o=256,k=3,p=1,g=2,eps=1e-60",  //
+                                 "n=1,c=32,l=1024,o=64,k=3,p=1,g=2,eps=1e-60",
+                                 "n=2,c=32,l=384,o=64,k=3,p=1,g=16,eps=1e-60",
+                                 "n=1,c=32,l=1001,o=40,k=3,p=1,g=5,eps=1e-60"};
+
+TEST(Limits, GroupsOfTinyHugeAndOrdinaryValues) {
+  for (const char* line : kWide) {
+    Inputs in = make_inputs(line, Fill::uniform);
+    const int64_t group_weights = in.sizes.o_per_norm_group * in.problem.c * in.problem.k;
+    for (size_t i = 0; i < in.w.size(); ++i) {
+      constexpr float kFactors[] = {1e-22f, 1e22f, 1.0f};
+      in.w[i] *= kFactors[static_cast<int64_t>(i) / group_weights % 3];
+    }
+    EXPECT_EQ(check_every_path(in), "") << line;
+  }
+}
+
+TEST(Limits, ChannelsOfOneGroupOfDifferentMagnitude) {
+  for (const char* line : kWide) {
+    Inputs in = make_inputs(line, Fill::uniform);
+    const int64_t weights = in.problem.c * in.problem.k;
+    for (size_t i = 0; i < in.w.size(); ++i) in.w[i] *= static_cast<int64_t>(i) / weights % 2 == 0 ? 1e22f : 1e-22f;
+    EXPECT_EQ(check_every_path(in), "") << line;
+  }
+}
+
+TEST(Limits, SilentSamplesAndDeadChannels) {
+  for (const char* line : kWide) {
+    Inputs in = make_inputs(line, Fill::uniform);
+    const int64_t weights = in.problem.c * in.problem.k;
+    std::fill(in.x.begin(), in.x.begin() + in.problem.c * in.problem.l, 0.0f);
+    std::fill(in.w.begin() + 5 * weights, in.w.begin() + 7 * weights, 0.0f);
+    EXPECT_EQ(check_every_path(in), "") << line;
+  }
+}
+
+// z is exact in fp32 here; its mean is not.
+TEST(Limits, BiasesThatAreLargeBesideTheSpread) {
+  for (const char* line : kWide) {
+    Inputs in = make_inputs(std::string(line) + ",bias=1", Fill::integers);
+    for (size_t i = 0; i < in.bias.size(); ++i) in.bias[i] = 1e6f + static_cast<float>(i % 3);
+    EXPECT_EQ(check_every_path(in), "") << line;
   }
 }
 

@@ -196,9 +196,13 @@ TEST_F(Concurrency, AGraphAfterItsInputsWereOverwritten) {
     const Graph graph(*series, streams_[0]);
     OnDevice& call = series->call();
     const std::vector<float> before = call.in.x;
+    const auto overwrite = [&] {
+      cudaMemcpy(call.x->data(), call.in.x.data(), call.x->size(), cudaMemcpyHostToDevice);
+      cudaDeviceSynchronize();  // it returns when the host's memory is free, and the stream does not wait for it
+    };
     for (int round = 0; round < 3; ++round) {
       for (float& value : call.in.x) value = value * 0.5f + static_cast<float>(round);
-      cudaMemcpy(call.x->data(), call.in.x.data(), call.x->size(), cudaMemcpyHostToDevice);
+      overwrite();
       ASSERT_EQ(cudaGraphLaunch(graph.work, streams_[0]), cudaSuccess);
       ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
       EXPECT_GT(series->different(), 0) << "nothing changed";
@@ -207,7 +211,7 @@ TEST_F(Concurrency, AGraphAfterItsInputsWereOverwritten) {
       }
     }
     call.in.x = before;
-    cudaMemcpy(call.x->data(), call.in.x.data(), call.x->size(), cudaMemcpyHostToDevice);
+    overwrite();
     ASSERT_EQ(cudaGraphLaunch(graph.work, streams_[0]), cudaSuccess);
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     EXPECT_EQ(series->different(), 0);

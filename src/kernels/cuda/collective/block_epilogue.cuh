@@ -6,13 +6,11 @@
 #include "kernels/cuda/collective/store.cuh"
 #include "kernels/cuda/collective/walk.cuh"
 #include "kernels/cuda/ptx/barrier.cuh"
+#include "kernels/cuda/collective/row_parameters.cuh"
 
 namespace convnorm::cuda {
 
-// Named barriers of the hardware, 0 being __syncthreads(): this one + i is for the threads that hold block i of a tile.
-inline constexpr int kFirstBlockBarrier = 1;
-
-// A block of 64 channels, held by the 128 threads of a warpgroup. request() and keep() before the convolution, run() after it.
+// A warpgroup's block of 64 channels. begin() before the convolution, run() after it.
 template <class T>
 class Epilogue {
  public:
@@ -33,35 +31,25 @@ class Epilogue {
     ptx::named_barrier(kFirstBlockBarrier + warpgroup_, 128);
   }
 
-  // The block that request() is for; for run() in an object that has not requested.
-  __device__ __forceinline__ void place(const Walk& walk) {
-    block_ = c_.block_of(walk.row_tile, warpgroup_);
-  }
-
-  // Computes what would otherwise be waited for when the tile is done. What is kept lies in shared memory: beside 64
-  // accumulators there are no registers for it, and what the compiler spills comes back from the second-level cache.
-  __device__ __forceinline__ void request(const Walk& walk) {
-    const Arguments& a = p_.arguments;
-    place(walk);
-    const int thread = threadIdx.x % 128, channel = block_ * kBlockRows + thread;
-    const bool wanted = thread < kBlockRows && channel < a.o, affine = wanted && a.gamma != nullptr;
-    gamma_ = affine ? load_parameter<Element>(a, a.gamma, channel) : 1.0f;
-    beta_ = affine ? load_parameter<Element>(a, a.beta, channel) : 0.0f;
-    bias_ = 0.0f;
-    if (wanted && bias_moves_means()) {
-      bias_ = load_parameter<Element>(a, a.bias, channel);
-      bias_ -= load_parameter<Element>(a, a.bias, c_.group_rows.divide(channel) * c_.group_rows.value);
+  // Computes what would otherwise be waited for when the tile is done. A later tile of other channels than the last one's
+  // loads their parameters.
+  __device__ __forceinline__ void begin(const Walk& walk, bool later) {
+    const int block = c_.block_of(walk.row_tile, warpgroup_), thread = threadIdx.x % 128;
+    const bool load = later && block != block_;
+    block_ = block;
+    Task task = {};
+    if (p_.arguments.groups > 0) task = task_of(walk, 0);
+    task_table()[thread] = task;
+    if (load) {
+      sync();  // all have read what was there
+      const int first_row = warpgroup_ * kBlockRows;
+      load_row_parameters<T>(p_, shared_, block * kBlockRows - first_row, first_row, first_row + kBlockRows, thread, 128);
+      sync();
     }
-    if (a.groups > 0) task_ = task_of(walk, 0);
   }
 
-  __device__ __forceinline__ void keep() const {
-    const int thread = threadIdx.x % 128;
-    sync();  // the tables are free
-    if (thread < kBlockRows) affine_table()[thread] = make_float4(gamma_, beta_, bias_, 0.0f);
-    task_table()[thread] = task_;
-    sync();
-  }
+  // For run() in an object that has not begun.
+  __device__ __forceinline__ void place(const Walk& walk) { block_ = c_.block_of(walk.row_tile, warpgroup_); }
 
   __device__ __forceinline__ void run(const Walk& walk, float (&d)[kValues]) {
     measure(walk, d);
@@ -73,11 +61,13 @@ class Epilogue {
   __device__ __forceinline__ void measure(const Walk& walk, float (&d)[kValues]) {
     const Arguments& a = p_.arguments;
     if (block_ * kBlockRows >= a.o) return;
-    if (a.bias != nullptr && !bias_moves_means()) add_bias(d);
-    if (a.pre != CONVNORM_NONE) apply_pre_op(d);
+    if (a.pre != CONVNORM_NONE) {
+      if (a.bias != nullptr) add_bias(d);
+      apply_pre_op(d);
+    }
     if (a.groups > 0) {
       const ValidColumns valid = valid_columns(columns_of(walk));
-      const float bias[2] = {affine_table()[at_.row].z, affine_table()[at_.row + 8].z};
+      const float bias[2] = {row(at_.row).bias, row(at_.row + 8).bias};
       const int rows = static_cast<int>(a.o) - block_ * kBlockRows;
       row_statistics<T::kTiles8>(d, at_, c_.samples_log2, valid, bias, rows, table_);
       sync();
@@ -88,18 +78,16 @@ class Epilogue {
     if (c_.words_per_warpgroup > 0 && block_ * kBlockRows < p_.arguments.o) gather_groups(walk);
   }
   __device__ __forceinline__ void finish(const Walk& walk, float (&d)[kValues]) {
-    const Arguments& a = p_.arguments;
-    if (block_ * kBlockRows >= a.o) return;
-    if (a.groups > 0) sync();
-    finish_in_steps(destination(walk), a.groups > 0, 0, d);
+    if (block_ * kBlockRows >= p_.arguments.o) return;
+    if (p_.arguments.groups > 0) sync();
+    finish_in_steps(destination(walk), true, 0, d);
   }
 
   // With a glu, in threads that hold a block of values and that of their gates.
   __device__ __forceinline__ void finish_gated(const Walk& walk, float (&d)[kValues], float (&gates)[kValues]) {
-    const Arguments& a = p_.arguments;
-    if (a.groups > 0) sync();
+    if (p_.arguments.groups > 0) sync();
     multiply_by_gates(columns_of(walk), d, gates);
-    finish_in_steps(destination(walk), false, a.glu + 1, d);
+    finish_in_steps(destination(walk), false, p_.arguments.glu + 1, d);
   }
 
  private:
@@ -112,13 +100,6 @@ class Epilogue {
     int word;    // of the lane's first participant; < 0 if it has none
     float part;  // that one's values
   };
-
-  // Then it need not be added to every value, where a large one would cost digits. Means are taken as if the bias of a
-  // group's first channel were 0, which they would share.
-  __device__ __forceinline__ bool bias_moves_means() const {
-    const Arguments& a = p_.arguments;
-    return a.bias != nullptr && a.pre == CONVNORM_NONE && a.groups > 0;
-  }
 
   __device__ __forceinline__ Columns columns_of(const Walk& walk) const {
     return {walk.first_sample, walk.first_position, c_.samples_log2};
@@ -199,9 +180,9 @@ class Epilogue {
     }
   }
 
-  // {gamma, beta, bias beyond that of the group's first channel} of the block's rows.
-  __device__ __forceinline__ float4* affine_table() const {
-    return reinterpret_cast<float4*>(shared_ + p_.plan.affine) + warpgroup_ * kBlockRows;
+  // Of the block's rows.
+  __device__ __forceinline__ const RowParameters& row(int i) const {
+    return row_parameters(p_, shared_)[warpgroup_ * kBlockRows + i];
   }
   __device__ __forceinline__ Task* task_table() const {
     return reinterpret_cast<Task*>(shared_ + p_.plan.tasks) + warpgroup_ * 128;
@@ -263,7 +244,7 @@ class Epilogue {
     return warpgroup * c_.words_per_warpgroup + word;
   }
 
-  // {mean, sigma} of rows -> {mean, rstd} of their groups, in place; what others share is published.
+  // Spreads of rows -> {mean, rstd} of their groups, in place; what others share is published.
   __device__ __forceinline__ void merge_groups(const Walk& walk) const {
     const int lanes_log2 = this->lanes_log2(), lanes = 1 << lanes_log2, tasks = pieces() << c_.samples_log2;
     const int lane = threadIdx.x & (lanes - 1);
@@ -311,7 +292,7 @@ class Epilogue {
   }
 
   __device__ __forceinline__ void write_group(const Task& t, int lane, int lanes, const Spread& group) const {
-    const float rstd = rstd_of(group.sigma, p_.arguments.eps);
+    const float rstd = rstd_of(group, p_.arguments.eps);
 #pragma unroll 1
     for (int row = t.first_row + lane; row < t.end_row; row += lanes) {
       table_[(row << c_.samples_log2) + t.sample] = make_float2(group.mean, rstd);
@@ -338,15 +319,16 @@ class Epilogue {
     float beta;
 
     __device__ __forceinline__ Norm(const Epilogue& of, int h, int blocks) {
-      const int its_row = blocks * kBlockRows + of.at_.row + 8 * h, samples_log2 = of.c_.samples_log2;
-      const float4 affine = of.affine_table()[its_row];
-      beta = affine.y;
+      const int its_row = blocks * kBlockRows + of.at_.row + 8 * h;
+      const RowParameters parameters = of.row(its_row);
+      beta = parameters.beta;
+      const int samples_log2 = of.c_.samples_log2;
       const float2* row = of.table_ + (its_row << samples_log2);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 group = row[of.at_.column(i / 2, i % 2) & ((1 << samples_log2) - 1)];
-        mean[i % 2][i / 2] = group.x - affine.z;
-        factor[i % 2][i / 2] = group.y * affine.x;
+        mean[i % 2][i / 2] = group.x - parameters.bias;
+        factor[i % 2][i / 2] = group.y * parameters.gamma;
       }
     }
 
@@ -354,6 +336,19 @@ class Epilogue {
       return fmaf(z - mean[e][parity], factor[e][parity], beta);
     }
   };
+
+  // The norm of a step's values, of the block `blocks` blocks on.
+  __device__ __forceinline__ void normalise(float (&step)[8], int h, int blocks) const {
+    if (p_.arguments.groups > 0) {
+      const Norm norm(*this, h, blocks);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) step[i] = norm(step[i], i % 2, i / 2 % 2);
+    } else {
+      const float beta = row(blocks * kBlockRows + at_.row + 8 * h).beta;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) step[i] += beta;
+    }
+  }
 
   // Eight values at a time, as in finish_in_steps(); the products take the places of the values.
   __device__ __forceinline__ void multiply_by_gates(const Columns& columns, float (&d)[kValues],
@@ -368,11 +363,7 @@ class Epilogue {
         take_step(gates, gate);
 #pragma unroll 1
         for (int half = 0; half < 2; ++half) {
-          if (a.groups > 0) {
-            const Norm norm(*this, h, half);
-#pragma unroll
-            for (int i = 0; i < 8; ++i) v[i] = norm(v[i], i % 2, i / 2 % 2);
-          }
+          normalise(v, h, half);
           if (a.glu > 0) {
             apply_ops<Element>(a, 0, a.glu, v, at_, columns, channel(h) + half * static_cast<int>(a.c_y), first_tile);
           }
@@ -416,8 +407,8 @@ class Epilogue {
   }
 
   // Values are taken to y eight at a time: row h of four column tiles. The accumulators move down behind them, so that
-  // the code for all the ops exists once. `normalise`: begin with the norm; then ops from `first_op` on.
-  __device__ __forceinline__ void finish_in_steps(const Destination& to, bool normalise, int first_op,
+  // the code for all the ops exists once. `from_z`: begin with the norm; then ops from `first_op` on.
+  __device__ __forceinline__ void finish_in_steps(const Destination& to, bool from_z, int first_op,
                                                   float (&d)[kValues]) {
     const Arguments& a = p_.arguments;
     const int warp = threadIdx.x / 32;
@@ -430,13 +421,9 @@ class Epilogue {
       for (int first_tile = 0; first_tile < T::kTiles8; first_tile += 4) {
         float step[8];
         take_step(d, step);
-        if (normalise) {
-          const Norm norm(*this, h, 0);
-#pragma unroll
-          for (int i = 0; i < 8; ++i) step[i] = norm(step[i], i % 2, i / 2 % 2);
-        }
+        if (from_z) normalise(step, h, 0);
         if (a.post_count > first_op) {
-          apply_ops<Element>(a, first_op, static_cast<int>(a.post_count), step, at_, to.columns, channel(h), first_tile);
+          apply_ops<Element>(a, first_op, a.post_count, step, at_, to.columns, channel(h), first_tile);
         }
         if (a.lengths != nullptr) clear_invalid(step, to.columns, first_tile);
         if (p_.store == Store::kVectors) {
@@ -469,9 +456,7 @@ class Epilogue {
   const int warpgroup_;
   const Fragment at_;
   float2* const table_;  // [64 rows][samples]
-  int block_;
-  float gamma_, beta_, bias_;
-  Task task_;
+  int block_ = 0;
 };
 
 }  // namespace convnorm::cuda

@@ -1,6 +1,6 @@
 // Statistics of a group whose rows and columns lie in several warpgroups, of this CTA or of others.
 //
-// Every participant publishes {tag, mean, sigma} as one 16-byte word and reads those of all others until their tags match:
+// Every participant publishes {tag, mean, M2} as one 16-byte word and reads those of all others until their tags match:
 // no fence, no counter, and every reader merges in the same order. The tag is the number of the round, counted by the
 // slot over all launches that ever used it, so words need no clearing.
 #pragma once
@@ -24,7 +24,7 @@ __device__ __forceinline__ uint64_t first_tag_of_launch(SyncHeader* header, unsi
 }
 
 __device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, const Spread& s) {
-  ptx::store_relaxed(word, {tag, uint64_t{__float_as_uint(s.sigma)} << 32 | __float_as_uint(s.mean)});
+  ptx::store_relaxed(word, {tag, uint64_t{__float_as_uint(s.m2)} << 32 | __float_as_uint(s.mean)});
 }
 
 __device__ __forceinline__ Spread await(const ptx::Word* word, uint64_t tag, float count) {

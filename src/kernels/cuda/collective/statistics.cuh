@@ -5,11 +5,11 @@
 
 namespace convnorm::cuda {
 
-// What is kept and exchanged: sigma is in range wherever the values are, their squares are not.
+// What is kept and exchanged.
 struct Spread {
   float count;
   float mean;
-  float sigma;  // sqrt(M2 / count)
+  float m2;  // or minus sigma, sqrt(M2 / count), where M2 leaves fp32's range: sigma is in range wherever the values are
 };
 
 // Of values times a scale.
@@ -47,23 +47,26 @@ class Scale {
 
   // Whether these moments of values times factor() are good.
   __device__ __forceinline__ bool suits(const Moments& m) const {
-    return range_ == 0 || (range_ == 1 ? !(m.m2 <= 0x1p120f * 0x1p-160f) : m.m2 < 0x1p-90f * 0x1p160f);
+    return range_ == 0 || (range_ == 1 ? !(m.m2 <= 0x1p-40f) : m.m2 < 0x1p70f);  // kMost and kLeast, scaled
   }
   // The other scales at which values must be measured, a bit for each.
   __device__ __forceinline__ unsigned others(const Moments& m) const {
     if (range_ != 0 || !(m.count > 1)) return 0;
-    return m.m2 < 0x1p-90f ? 4 : m.m2 <= 0x1p120f ? 0 : 2;  // 2 for NaN
+    return in_range(m.m2) ? 0 : m.m2 < kLeast ? 4 : 2;  // 2 for NaN
   }
+  static __device__ __forceinline__ bool in_range(float m2) { return m2 >= kLeast && m2 <= kMost; }
 
   __device__ __forceinline__ Spread spread(const Moments& m) const {
-    return {m.count, m.mean * inverse(), root(divide(m.m2, m.count)) * inverse()};
+    if (range_ == 0) return {m.count, m.mean, m.m2};
+    return {m.count, m.mean * inverse(), -root(divide(m.m2, m.count)) * inverse()};
   }
   __device__ __forceinline__ Moments moments(const Spread& s) const {
-    const float sigma = s.sigma * factor();
-    return {s.count, s.mean * factor(), s.count * sigma * sigma};
+    const float scaled = s.m2 * factor();
+    return {s.count, s.mean * factor(), s.m2 >= 0 ? scaled * factor() : s.count * scaled * scaled};
   }
 
  private:
+  static constexpr float kLeast = 0x1p-90f, kMost = 0x1p120f;  // of an m2 whose squares were in range
   static __device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((127 + exponent) << 23); }
   __device__ __forceinline__ int exponent() const { return range_ == 0 ? 0 : range_ == 1 ? -80 : 80; }
 
@@ -73,12 +76,12 @@ class Scale {
 // Calls measure(scale) at scale 1 and at those scales that measure() of some lane of the warp then asks for.
 template <class Measure>
 __device__ __forceinline__ void at_scales(const Measure& measure) {
-  unsigned wanted = 1;
+  const unsigned others = measure(Scale(0));
+  if (!__any_sync(~0u, others != 0)) return;
+  const unsigned wanted = __reduce_or_sync(~0u, others);
 #pragma unroll 1
-  for (int range = 0; wanted >> range != 0; ++range) {
-    if ((wanted >> range & 1) == 0) continue;
-    const unsigned others = measure(Scale(range));
-    if (range == 0) wanted |= __reduce_or_sync(~0u, others);
+  for (int range = 1; wanted >> range != 0; ++range) {
+    if ((wanted >> range & 1) != 0) measure(Scale(range));
   }
 }
 
@@ -94,11 +97,11 @@ __device__ __forceinline__ Spread spread_of(bool counts, const Measure& measure)
   return result;
 }
 
-// 1 / sqrt(sigma^2 + eps). Capped, so that it times gamma stays finite: where sigma is 0, it multiplies distances of 0.
-__device__ __forceinline__ float rstd_of(float sigma, double eps) {
-  const float variance = sigma * sigma;
-  if (variance >= 0x1p-90f && variance <= 0x1p120f) return inverse_sqrt(variance + static_cast<float>(eps));
-  const double rstd = rsqrt(static_cast<double>(sigma) * sigma + eps), cap = sigma == 0 ? 0x1p64 : 0x1p120;
+// 1 / sqrt(variance + eps). Capped, so that it times gamma stays finite: a variance of 0 multiplies distances of 0.
+__device__ __forceinline__ float rstd_of(const Spread& s, double eps) {
+  if (Scale::in_range(s.m2)) return inverse_sqrt(divide(s.m2, s.count) + static_cast<float>(eps));
+  const double value = s.m2, rstd = rsqrt((value >= 0 ? value / s.count : value * value) + eps);
+  const double cap = value == 0 ? 0x1p64 : 0x1p120;
   return static_cast<float>(rstd > cap ? cap : rstd);
 }
 
@@ -157,7 +160,7 @@ __device__ __forceinline__ void sum_samples(float (&sum)[2][2], int samples_log2
   }
 }
 
-// {mean, sigma} of every (row, sample) of a warpgroup's block, had `bias` been added to the rows of h = 0 and 1 ->
+// The spread of every (row, sample), without its count, of a warpgroup's block, had `bias` been added to the rows of h = 0 and 1 ->
 // table[64][samples]. The counts follow from the tile. Rows from `rows` on are of no account.
 // Accumulators that are no outputs are overwritten. Neighbouring instructions belong to different sums, so that none
 // waits for the one before.
@@ -203,7 +206,7 @@ __device__ __forceinline__ void row_statistics(float (&d)[4 * kTiles8], const Fr
         const Moments m = {static_cast<float>(valid.end[e][parity] >> samples_log2), mean[e][parity], m2[e][parity]};
         if (sample >= samples || !scale.suits(m)) continue;
         const Spread s = scale.spread(m);
-        row[sample] = make_float2(s.mean + bias[h], s.sigma);
+        row[sample] = make_float2(s.mean + bias[h], s.m2);
         if (at.row + 8 * h < rows) others |= scale.others(m);
       }
     }
@@ -227,8 +230,9 @@ __device__ __forceinline__ Moments merge_rows(const float2* table, const Scale& 
 #pragma unroll 1
   for (int row = first + lane; row < end; row += 1 << lanes_log2) {
     const float2 spread = table[(row << samples_log2) + sample];
-    const float distance = fmaf(spread.x, factor, -mean), sigma = spread.y * factor;
-    m2 = fmaf(fmaf(distance, distance, sigma * sigma), count, m2);
+    const Moments own = scale.moments({count, spread.x, spread.y});
+    const float distance = own.mean - mean;
+    m2 += fmaf(distance * distance, count, own.m2);
   }
   return {rows * count, mean, sum_lanes(m2, lanes_log2)};
 }

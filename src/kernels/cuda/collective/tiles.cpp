@@ -62,8 +62,8 @@ int EpilogueRegions::lay_out(const Tiles& tiles, int warps, int element_bytes, i
   statistics_bytes = kBlockRows * tiles.samples * 8;
   staging_bytes = tiles.staged ? warp_staging_bytes(element_bytes, tiles.tile_columns, tiles.samples) : 0;
   statistics = at;
-  affine = statistics + tiles.warpgroups * statistics_bytes;
-  tasks = affine + tiles.warpgroups * kBlockRows * 16;
+  rows = statistics + tiles.warpgroups * statistics_bytes;
+  tasks = rows + tiles.warpgroups * kBlockRows * 16;
   staging = tasks + tiles.warpgroups * 128 * 16;
   first_tag = staging + warps * staging_bytes;
   return first_tag + 8;
@@ -90,13 +90,13 @@ std::optional<std::string> divide_into_tiles(const Problem& p, const Sizes& size
   t.domain_column_tiles = norm ? t.column_tiles : 1;
   t.halves = has_post(p, CONVNORM_GLU);
   t.domain_row_tiles = norm ? domain_row_tiles(p, group_rows, t) : 1;
-  t.row_domains = static_cast<int>(quotient_up(t.row_tiles, t.domain_row_tiles));
+  t.row_domains = WideDivisor(static_cast<uint32_t>(quotient_up(t.row_tiles, t.domain_row_tiles)));
   const int64_t team = int64_t{t.domain_row_tiles} * t.domain_column_tiles;
   if (team > most_ctas) {
     return "a group's outputs take " + text(team) + " tiles of " + text(tile_rows) + " channels x " +
            text(t.tile_columns) + " columns, more than the " + text(most_ctas) + " that the SMs hold";
   }
-  const int64_t domains = int64_t{t.row_domains} * (t.column_tiles / t.domain_column_tiles) * t.sample_blocks;
+  const int64_t domains = int64_t{t.row_domains.value} * (t.column_tiles / t.domain_column_tiles) * t.sample_blocks;
   if (domains >= kMostPositions) return "sizes exceed 32-bit tile counts";
   t.team_ctas = static_cast<int>(team);
   t.domains = static_cast<int>(domains);
@@ -110,7 +110,7 @@ std::optional<std::string> divide_into_tiles(const Problem& p, const Sizes& size
     t.words_per_warpgroup = t.samples == 1 ? std::min(kBlockRows, kBlockRows / group_rows + 2) : 2 * t.samples;
   }
   t.group_rows = Divisor(static_cast<uint32_t>(std::max<int64_t>(sizes.o_per_norm_group, 1)));
-  t.column_tile_divisor = Divisor(static_cast<uint32_t>(t.column_tiles));
+  t.column_tile_divisor = WideDivisor(static_cast<uint32_t>(t.column_tiles));
   choose_epilogue(p, sizes, t);
   return std::nullopt;
 }

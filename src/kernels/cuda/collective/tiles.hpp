@@ -29,6 +29,20 @@ struct Divisor {
 #endif
 };
 
+// n / d for any n.
+struct WideDivisor {
+  uint32_t value = 1;
+  uint64_t magic = 0;  // ceil(2^64 / value)
+
+  WideDivisor() = default;
+  explicit WideDivisor(uint32_t d) : value(d), magic(d == 1 ? 0 : ~uint64_t{0} / d + 1) {}
+#ifdef __CUDACC__
+  __device__ __forceinline__ uint32_t divide(uint32_t n) const {
+    return value == 1 ? n : static_cast<uint32_t>(__umul64hi(n, magic));
+  }
+#endif
+};
+
 struct Tiles {
   int warpgroups;  // blocks of a tile: 1, 2 or 4
   int warpgroups_log2;
@@ -37,7 +51,7 @@ struct Tiles {
   // Groups, and 16-byte words to exchange; 0 words if every group lies in one block of one tile.
   int words_per_warpgroup;
   Divisor group_rows;  // channels of a group
-  Divisor column_tile_divisor;
+  WideDivisor column_tile_divisor;
   int team_ctas;
   int iterations;  // domains of a team
 
@@ -59,12 +73,10 @@ struct Tiles {
   int blocks;         // of 64 channels, rounded up to whole tiles
   int sample_blocks;  // ceil(N / samples)
 
-  Divisor conv_group_tiles;  // row tiles that read the same channels of x; all of them if there is one group
-
   // Which tile a CTA has; the grid is (domain_column_tiles, teams, domain_row_tiles).
   int domains;
   int teams;
-  int row_domains;  // ceil(row_tiles / domain_row_tiles)
+  WideDivisor row_domains;  // ceil(row_tiles / domain_row_tiles)
   int domain_row_tiles;
   int row_tiles;            // along channels
   int column_tiles;         // along L; 1 if samples > 1
@@ -125,7 +137,7 @@ inline Input input_of(const Arguments& a) {
 // Regions of shared memory that the epilogue of a tile has, as byte offsets.
 struct EpilogueRegions {
   int statistics;  // blocks x [64 rows][samples] x {mean, M2 and later rstd}
-  int affine;      // blocks x [64 rows] x {gamma, beta, bias, unused}
+  int rows;        // blocks x [64 rows] x RowParameters
   int tasks;       // blocks x [128 threads] x 16 bytes: block_epilogue.cuh
   int staging;     // warps x rows of y on their way out
   int first_tag;   // 64 bits: number of the launch's first round

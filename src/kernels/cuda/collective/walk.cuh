@@ -19,17 +19,14 @@ struct Walk {
       ++iteration;
       const int domain = static_cast<int>(blockIdx.y) + iteration * c_.teams;
       if (domain >= c_.domains) return false;
-      int columns = domain;
-      first_row_tile = 0;
-      if (c_.row_domains > 1) {
-        columns = domain / c_.row_domains;
-        first_row_tile = (domain - columns * c_.row_domains) * c_.domain_row_tiles;
-      }
+      int columns = static_cast<int>(c_.row_domains.divide(domain));
+      first_row_tile = (domain - columns * static_cast<int>(c_.row_domains.value)) * c_.domain_row_tiles;
       row_tile = first_row_tile + static_cast<int>(blockIdx.z);
       column_tile = static_cast<int>(blockIdx.x);
       if (c_.domain_column_tiles != c_.column_tiles) {  // without a norm every column of tiles is a domain
-        column_tile = columns % c_.column_tiles;
-        columns /= c_.column_tiles;
+        const auto rows = static_cast<int>(c_.column_tile_divisor.divide(columns));
+        column_tile = columns - rows * c_.column_tiles;
+        columns = rows;
       }
       first_sample = columns << c_.samples_log2;
       first_position = column_tile * c_.tile_positions;

@@ -6,11 +6,11 @@
 #include "kernels/cuda/collective/store.cuh"
 #include "kernels/cuda/collective/walk.cuh"
 #include "kernels/cuda/epilogue.cuh"
-#include "kernels/cuda/ptx/load.cuh"
+#include "kernels/cuda/collective/row_parameters.cuh"
 
 namespace convnorm::cuda {
 
-// request() and keep() before the convolution, run() after it.
+// begin() before the convolution, run() after it.
 template <class T>
 class WarpEpilogue {
  public:
@@ -22,38 +22,20 @@ class WarpEpilogue {
   __device__ __forceinline__ WarpEpilogue(const Parameters& p, unsigned char* shared, int warp)
       : p_(p), c_(p.config), shared_(shared), warp_(warp) {}
 
-  // The rows that request() is for; for run() in an object that has not requested.
-  __device__ __forceinline__ void place(const Walk& walk) {
-    first_channel_ = ((walk.row_tile << c_.warpgroups_log2) * 4 + warp_) * kWarpRows;
+  // A later tile of other channels than the last one's loads their parameters.
+  __device__ __forceinline__ void begin(const Walk& walk, bool later) {
+    const int first_channel = first_channel_of(walk);
+    if (later && first_channel != first_channel_) {
+      const int row = warp_ * kWarpRows;
+      __syncwarp();  // all have read what was there
+      load_row_parameters<T>(p_, shared_, first_channel - row, row, row + kWarpRows, threadIdx.x % 32, 32);
+      __syncwarp();
+    }
+    first_channel_ = first_channel;
   }
 
-  // Asks for the parameters of the warp's rows: lane r for those of row r.
-  __device__ __forceinline__ void request(const Walk& walk) {
-    const Arguments& a = p_.arguments;
-    place(walk);
-    const int lane = threadIdx.x % 32;
-    const bool wanted = lane < kWarpRows && first_channel_ + lane < a.o;
-    gamma_ = request(a.gamma, lane, wanted);
-    beta_ = request(a.beta, lane, wanted);
-    bias_ = request(a.bias, lane, wanted);
-    if (a.groups > 0) {
-      const int channel = first_channel_ + lane;
-      const auto first = static_cast<int>(c_.group_rows.divide(channel) * c_.group_rows.value);
-      base_ = request(a.bias, first - first_channel_, wanted);
-    }
-  }
-
-  // The warp has read what was kept before.
-  __device__ __forceinline__ void keep() const {
-    const int lane = threadIdx.x % 32;
-    __syncwarp();
-    if (lane < kWarpRows) {
-      const float gamma = p_.arguments.gamma == nullptr ? 1.0f : value(gamma_);
-      parameter_table()[lane] = make_float4(gamma, value(beta_), value(bias_) - value(base_), 0.0f);
-      if (p_.arguments.groups == 0) moment_table()[lane] = make_float2(0.0f, 1.0f);
-    }
-    __syncwarp();
-  }
+  // For run() in an object that has not begun.
+  __device__ __forceinline__ void place(const Walk& walk) { first_channel_ = first_channel_of(walk); }
 
   __device__ __forceinline__ void run(const Walk& walk, float (&d)[kValues]) const {
     measure(walk, d);
@@ -75,25 +57,15 @@ class WarpEpilogue {
   }
 
  private:
-  __device__ __forceinline__ uint32_t request(const void* parameters, int lane, bool wanted) const {
-    const bool wide = p_.arguments.param_dtype == CONVNORM_F32;
-    const char* from = static_cast<const char*>(parameters) + (int64_t{first_channel_ + lane} << (wide ? 2 : 1));
-    return ptx::load_element(from, wide, wanted && parameters != nullptr);
+  __device__ __forceinline__ int first_channel_of(const Walk& walk) const {
+    return ((walk.row_tile << c_.warpgroups_log2) * 4 + warp_) * kWarpRows;
   }
 
-  __device__ __forceinline__ float value(uint32_t bits) const {
-    if constexpr (sizeof(Element) == 2) {
-      const auto half = static_cast<uint16_t>(bits);
-      if (p_.arguments.param_dtype != CONVNORM_F32) return to_float(reinterpret_cast<const Element&>(half));
-    }
-    return __uint_as_float(bits);
+  // Of the warp's rows.
+  __device__ __forceinline__ const RowParameters& row(int i) const {
+    return row_parameters(p_, shared_)[warp_ * kWarpRows + i];
   }
-
-  // {gamma, beta, bias} of the warp's rows, {mean, rstd} of its groups. Means are taken as if the bias of a group's
-  // first channel were 0: so is it here, and what the channels share costs no digits.
-  __device__ __forceinline__ float4* parameter_table() const {
-    return reinterpret_cast<float4*>(shared_ + p_.plan.affine) + warp_ * kWarpRows;
-  }
+  // {mean, rstd} of the warp's groups.
   __device__ __forceinline__ float2* moment_table() const {
     return reinterpret_cast<float2*>(shared_ + p_.plan.statistics) + warp_ * kWarpRows;
   }
@@ -143,12 +115,12 @@ class WarpEpilogue {
     } else {
       lane_moments<false>(d, tiles, factor, m);
     }
-    const int row = threadIdx.x % 32 / 4;
+    const int first_row = threadIdx.x % 32 / 4;
 #pragma unroll
     for (int k = 0; k < 5; ++k) {
       if (k == 2) {
-        m[0].mean = fmaf(parameter_table()[row].z, factor, m[0].mean);
-        m[1].mean = fmaf(parameter_table()[row + 8].z, factor, m[1].mean);
+        m[0].mean = fmaf(row(first_row).bias, factor, m[0].mean);
+        m[1].mean = fmaf(row(first_row + 8).bias, factor, m[1].mean);
       }
       if (k >= 2 + c_.piece_rows_log2) break;
 #pragma unroll
@@ -194,7 +166,7 @@ class WarpEpilogue {
 
   // {mean, rstd}
   __device__ __forceinline__ float2 of_group(const Spread& s) const {
-    return make_float2(s.mean, rstd_of(s.sigma, p_.arguments.eps));
+    return make_float2(s.mean, rstd_of(s, p_.arguments.eps));
   }
 
   // Of the warp's groups in this round: the participants of a group follow each other.
@@ -248,12 +220,15 @@ class WarpEpilogue {
 #pragma unroll 1
     for (int h = 0; h < 2; ++h) {
       const int row = lane / 4 + 8 * h;
-      const float4 parameters = parameter_table()[row];
-      const float2 moments = moment_table()[row >> c_.piece_rows_log2];
-      const float mean = moments.x - parameters.z, factor = moments.y * parameters.x;
+      const RowParameters parameters = this->row(row);
+      float mean = 0.0f, factor = 1.0f;
+      if (a.groups > 0) {
+        const float2 moments = moment_table()[row >> c_.piece_rows_log2];
+        mean = moments.x - parameters.bias, factor = moments.y * parameters.gamma;
+      }
       float v[kValues / 2];
 #pragma unroll
-      for (int i = 0; i < kValues / 2; ++i) v[i] = fmaf(d[i / 2 * 4 + i % 2] - mean, factor, parameters.y);
+      for (int i = 0; i < kValues / 2; ++i) v[i] = fmaf(d[i / 2 * 4 + i % 2] - mean, factor, parameters.beta);
 #pragma unroll 1
       for (int s = 0; s < a.post_count; ++s) {
         const float argument = a.post[s].param;
@@ -274,8 +249,7 @@ class WarpEpilogue {
   const Tiles& c_;
   unsigned char* const shared_;
   const int warp_;
-  int first_channel_;
-  uint32_t gamma_, beta_, bias_, base_ = 0;  // bits
+  int first_channel_ = 0;
 };
 
 }  // namespace convnorm::cuda

@@ -34,9 +34,6 @@ class XRows {
   __device__ __forceinline__ bool next_tile() {
     const bool any = walk_.next();
     x_ = static_cast<const Element*>(in_.x) + int64_t{walk_.first_sample} * in_.sample_elements;
-    if (p_.arguments.conv_groups > 1) {
-      x_ += int64_t{c_.conv_group_tiles.divide(walk_.row_tile)} * in_.channels * in_.length;
-    }
     first_position_ = walk_.first_position * in_.stride - in_.pad_left;
     return any;
   }

@@ -11,12 +11,23 @@ __device__ __forceinline__ void copy_async(uint32_t shared_destination, const vo
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_destination), "l"(source) : "memory");
 }
 
-// 4, 8 or 16 bytes, or that many zeros, for which nothing is read.
+// 4, 8 or 16 bytes, of which the first `wanted` are read and the others are zeros.
+template <int kBytes>
+__device__ __forceinline__ void copy_async_some(uint32_t shared_destination, const void* source, int wanted) {
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_destination), "l"(source), "r"(wanted)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_destination), "l"(source), "n"(kBytes),
+                 "r"(wanted)
+                 : "memory");
+  }
+}
+
+// All of them or zeros.
 template <int kBytes>
 __device__ __forceinline__ void copy_async_or_zeros(uint32_t shared_destination, const void* source, bool wanted) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_destination), "l"(source), "n"(kBytes),
-               "r"(wanted ? kBytes : 0)
-               : "memory");
+  copy_async_some<kBytes>(shared_destination, source, wanted ? kBytes : 0);
 }
 
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }

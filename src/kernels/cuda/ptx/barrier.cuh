@@ -48,6 +48,11 @@ __device__ __forceinline__ void named_barrier(int name, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
+// The same without waiting.
+__device__ __forceinline__ void named_barrier_arrive(int name, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
 // Bulk copy, 16-byte aligned on both sides; completes on `barrier`.
 __device__ __forceinline__ void bulk_copy(uint32_t shared_destination, const void* source, uint32_t bytes,
                                           uint32_t barrier) {

@@ -31,6 +31,8 @@ struct Config : Tiles, Rows {
   int rounds;         // in which the threads load a chunk of x
   int weight_stages;  // 2 or 3: steps whose weights are on their way
 
+  Divisor conv_group_tiles;  // row tiles that read the same channels of x
+
   // For the host.
   int parts;        // 16-bit parts of an operand: 1, 2 or 3
   int ctas_per_sm;  // at the same time

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/cuda/collective/block_epilogue.cuh"
+#include "kernels/cuda/collective/row_parameters.cuh"
 #include "kernels/cuda/collective/warp_epilogue.cuh"
 #include "kernels/cuda/ptx/async_copy.cuh"
 #include "kernels/cuda/ptx/mma.cuh"
@@ -178,6 +179,14 @@ __device__ __forceinline__ void finish_gated(const Parameters& p, unsigned char*
   }
 }
 
+// The parameters of a row tile's channels, by all threads.
+template <class T>
+__device__ __forceinline__ void load_first_parameters(const Parameters& p, unsigned char* shared, int row_tile) {
+  const int i = static_cast<int>(threadIdx.x) / kBlockRows, first_row = i * kBlockRows;
+  load_row_parameters<T>(p, shared, p.config.block_of(row_tile, i) * kBlockRows - first_row, first_row,
+                         first_row + kBlockRows, threadIdx.x % kBlockRows, kBlockRows);
+}
+
 __device__ __forceinline__ void swap(float& a, float& b) {
   const float c = a;
   a = b, b = c;
@@ -196,21 +205,17 @@ __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_c
     *reinterpret_cast<uint64_t*>(shared + p.plan.first_tag) =
         first_tag_of_launch(p.slot.header, c.ctas(), c.iterations);
   }
-  const float initial = packed_fault(p.arguments);
   // Matrices 0 and 1 of an ldmatrix are the two halves of k of one column tile, 2 and 3 those of the next.
   const uint32_t slot_row = ptx::shared_address(shared) + p.plan.x +
                             16 * ((lane / 8 % 2) * c.rows() + lane / 16 * 8 + lane % 8);
-  int slot_bytes = 0;
-  for (Walk walk(c); walk.next();) {
-    TileEpilogue upper(p, shared, warp), lower(p, shared, 4 + warp);  // of the two row tiles
-    upper.request(walk);
-    lower.request(walk);
-    upper.keep();
-    lower.keep();
-    __syncthreads();  // the first chunk of x and the launch's number are there
-    Accumulators<T> d;
-#pragma unroll
-    for (int i = 0; i < T::kAccumulators; ++i) d[0][i] = d[1][i] = initial;
+  int slot_bytes = 0, tile = 0;
+  TileEpilogue upper(p, shared, warp), lower(p, shared, 4 + warp);  // of the two row tiles
+  for (Walk walk(c); walk.next(); ++tile) {
+    if (tile == 0) load_first_parameters<T>(p, shared, walk.row_tile);
+    upper.begin(walk, tile > 0);
+    lower.begin(walk, tile > 0);
+    __syncthreads();  // the first chunk of x, parameters and the launch's number are there
+    Accumulators<T> d = {};
     convolve<T>(p, ptx::shared_address(shared), walk, warp, x, slot_row, slot_bytes, d);
     // One row tile after the other; the other one then takes its place, so that the code exists once.
 #pragma unroll 1

@@ -18,7 +18,7 @@ class XStream : XRows<T> {
   // The first chunk of the CTA's first tile.
   __device__ __forceinline__ void begin() {
     constexpr int kBatch = 4;
-    any_ = Base::next_tile();
+    next_tile();
 #pragma unroll 1
     for (int first = 0; first * kThreads < c_.slot_items; first += kBatch) {
       Source sources[kBatch];
@@ -36,7 +36,7 @@ class XStream : XRows<T> {
   __device__ __forceinline__ void advance() {
     if (++chunk_ == c_.chunks) {
       chunk_ = 0;
-      if (any_) any_ = Base::next_tile();
+      if (any_) next_tile();
     }
     slot_bytes_ = p_.plan.x_slot_bytes - slot_bytes_;
   }
@@ -57,6 +57,14 @@ class XStream : XRows<T> {
   }
 
  private:
+  __device__ __forceinline__ void next_tile() {
+    any_ = Base::next_tile();
+    if (p_.arguments.conv_groups > 1) {
+      const auto group = static_cast<int>(c_.conv_group_tiles.divide(this->walk_.row_tile));
+      this->x_ += int64_t{group} * this->in_.channels * this->in_.length;
+    }
+  }
+
   __device__ __forceinline__ Source source(int pass) const {
     return Base::source_of(pass * kThreads + static_cast<int>(threadIdx.x), any_);
   }

@@ -20,7 +20,8 @@ struct Config : Tiles, Rows {
 
   // Weights.
   int stage_taps;
-  int tap_groups;  // stages of a chunk
+  int tap_groups;     // stages of a chunk
+  bool short_stages;  // some are of one tap: then the next one may need what is released behind that
   int weight_slots;
   bool staggered;  // warpgroups compute one after the other instead of side by side
   // A warpgroup that has taken a stage takes the next one `stage_step` slots on; all stages of one warpgroup's tile are
@@ -49,7 +50,7 @@ struct SharedPlan : EpilogueRegions {
   int x_full;         // [x_slots] every warp that writes x: the chunk is there
   int x_empty;        // [x_slots] all warpgroups: their products with the chunk are done
   int turn;           // [4], staggered only; the warps of the warpgroup before: it has all the stages that it needs
-  int launch_known;   // one lane: `first_tag` is there
+  int prepared;       // all loader warps: `first_tag` and the parameters of the first tile's rows are there
 
   int bytes;
 
@@ -64,8 +65,8 @@ struct SharedPlan : EpilogueRegions {
     x_full = weights_empty + 8 * c.weight_slots;
     x_empty = x_full + 8 * c.x_slots;
     turn = x_empty + 8 * c.x_slots;
-    launch_known = turn + 8 * 4;
-    bytes = launch_known + 8;
+    prepared = turn + 8 * 4;
+    bytes = prepared + 8;
   }
 };
 

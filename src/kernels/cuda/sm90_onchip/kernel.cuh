@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/cuda/collective/block_epilogue.cuh"
+#include "kernels/cuda/collective/row_parameters.cuh"
 #include "kernels/cuda/collective/walk.cuh"
 #include "kernels/cuda/collective/warp_epilogue.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
@@ -13,7 +14,8 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
-// By one warp, before all wait for barriers_are_initialised().
+// By one warp, whom all others wait for.
+template <class T>
 __device__ __forceinline__ void init_barriers(const Parameters& p, uint32_t shared, int lane) {
   const Config& c = p.config;
   const auto init = [&](int first, int count, int arrivals) {
@@ -24,7 +26,7 @@ __device__ __forceinline__ void init_barriers(const Parameters& p, uint32_t shar
   init(p.plan.x_full, c.x_slots, p.x_arrivals);
   init(p.plan.x_empty, c.x_slots, c.warpgroups);
   init(p.plan.turn, 4, 4);
-  init(p.plan.launch_known, 1, 1);
+  init(p.plan.prepared, 1, 32 * T::kLoaderWarps);
   ptx::fence_mbarrier_init();
   __syncwarp();
 }
@@ -115,7 +117,7 @@ __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, i
   const auto taps = static_cast<int>(p.arguments.k), stride = static_cast<int>(p.arguments.stride);
   const int rows = c.rows();
   const uint32_t b_part = 2 * kChunkK16 * rows;
-  int done_slot = 0, done_x_slot = 0;
+  int done_slot = 0, done_x_slot = 0;  // of the stage before the present one
   const auto release = [&](bool chunk_done) {
     if (!elected) return;
     ptx::mbarrier_arrive(shared + plan.weights_empty + 8 * done_slot);
@@ -144,14 +146,19 @@ __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, i
 #pragma unroll 1
       do {
         const uint32_t b = x_low + shift + phase * c.phase_rows;
+        // All batches but the last are waited for as late as can be: what comes before is hidden by the last.
+        ptx::wgmma_wait<1>();
+        if (!c.short_stages && tap == first_tap + 1 && (chunk > 0 || first_tap > 0)) release(first_tap == 0);
         ptx::wgmma_fence();
 #pragma unroll
         for (int k16 = 0; k16 < kChunkK16; ++k16) {
           multiply_step<T>(d, a + k16 * (T::kParts * kStepBytes / 16), b + k16 * 2 * rows, b_part);
         }
         ptx::wgmma_commit();
-        ptx::wgmma_wait<1>();
-        if (tap == first_tap && (chunk > 0 || tap > 0)) release(tap == 0);
+        if (c.short_stages) {
+          ptx::wgmma_wait<1>();
+          if (tap == first_tap && (chunk > 0 || tap > 0)) release(tap == 0);
+        }
         a += kChunkK16 * (T::kParts * kStepBytes / 16);
         shift += c.tap_shift;
         phase += c.tap_phase;
@@ -169,6 +176,23 @@ __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, i
   }
 }
 
+// Has ready, by the loader warps, what the computing ones need when their first products are done.
+template <class T>
+__device__ __forceinline__ void prepare(const Parameters& p, unsigned char* shared, int loader_warp) {
+  const Config& c = p.config;
+  const int lane = threadIdx.x % 32;
+  if (c.exchanges() && loader_warp == T::kHaloWarps - 1 && lane == 0) {
+    *reinterpret_cast<uint64_t*>(shared + p.plan.first_tag) =
+        first_tag_of_launch(p.slot.header, c.ctas(), c.iterations);
+  }
+  Walk walk(c);
+  if (walk.next()) {
+    const int rows = kBlockRows << c.warpgroups_log2;
+    load_row_parameters<T>(p, shared, walk.row_tile * rows, 0, rows, 32 * loader_warp + lane, 32 * T::kLoaderWarps);
+  }
+  ptx::mbarrier_arrive(ptx::shared_address(shared) + p.plan.prepared);
+}
+
 template <class T>
 __global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_constant__ Parameters p) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -179,21 +203,14 @@ __global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_consta
   const int producer = warp - 4 * c.warpgroups;  // 0: weights; above: x; below: computes
 
   const int warpgroup = warp / 4;
-  XLoader<T> loader(p, shared);
   std::conditional_t<T::kByWarps, WarpEpilogue<T>, Epilogue<T>> epilogue(p, shared, warp);
-  float initial = 0.0f;
-  const auto meanwhile = [&](const Walk& walk) {
-    if (producer > 0) return;
-    initial = packed_fault(p.arguments);
-    epilogue.request(walk);
-  };
   if (producer == 0) {
-    init_barriers(p, shared_base, lane);
-    barriers_are_initialised();
+    init_barriers<T>(p, shared_base, lane);
+    announce_barriers<T>(c.warpgroups);
   } else if (p.plain_fill) {
-    loader.first_fill_plain(warp, meanwhile);
+    XLoader<T>(p, shared).first_fill_plain(warp, producer - 1);
   } else {
-    loader.first_fill(threadIdx.x - (producer > 0 ? 32 : 0), meanwhile);
+    XLoader<T>(p, shared).first_fill(warp, producer - 1);
   }
 
   if (producer >= 0) {
@@ -201,13 +218,8 @@ __global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_consta
     if (producer == 0) {
       if (lane == 0) feed_weights<T>(p, shared_base);
     } else {
-      if (c.exchanges() && producer == T::kHaloWarps && lane == 0) {
-        *reinterpret_cast<uint64_t*>(shared + p.plan.first_tag) =
-            first_tag_of_launch(p.slot.header, c.ctas(), c.iterations);
-        ptx::mbarrier_arrive(shared_base + p.plan.launch_known);
-      }
-      __syncwarp();
-      loader.refill(producer - 1);
+      prepare<T>(p, shared, producer - 1);
+      XLoader<T>(p, shared).refill(producer - 1);
     }
   } else {
     if constexpr (T::kWide) ptx::setmaxnreg_inc<T::kConsumerRegisters>();
@@ -219,11 +231,8 @@ __global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_consta
     }
     int tile = 0;
     for (Walk walk(c); walk.next(); ++tile) {
-      if (tile > 0) epilogue.request(walk);
-      epilogue.keep();
-      float d[T::kAccumulators];
-#pragma unroll
-      for (int i = 0; i < T::kAccumulators; ++i) d[i] = initial;
+      epilogue.begin(walk, tile > 0);
+      float d[T::kAccumulators] = {};
       const auto convolve_chunks = [&]<int kChunkK16>() {
         convolve<T, kChunkK16>(p, shared_base, warpgroup, threadIdx.x % 128 == 0, tile, rings, d);
       };
@@ -238,7 +247,7 @@ __global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_consta
           convolve_chunks.template operator()<1>();
           break;
       }
-      if (c.exchanges() && tile == 0) wait(shared_base + p.plan.launch_known, 0, "the launch's number");
+      if (tile == 0) wait(shared_base + p.plan.prepared, 0, "the launch's number");
       epilogue.run(walk, d);
     }
   }

@@ -37,8 +37,11 @@ int x_arrivals(const Config& c, convnorm_dtype dtype, bool plain_fill) {
 void launch_onchip(const Arguments& arguments, const Config& config, const SyncSlot& slot, cudaStream_t stream) {
   const SharedPlan plan(config, arguments.dtype == CONVNORM_F32 ? 4 : 2);
   const bool plain_fill = config.plain_fill && reinterpret_cast<uintptr_t>(arguments.x) % 4 == 0;
+  const bool vectors_of_x = reinterpret_cast<uintptr_t>(arguments.x) % 16 == 0 &&
+                            arguments.l * (arguments.dtype == CONVNORM_F32 ? 4 : 2) % 16 == 0;
   const Parameters parameters = {input_of(arguments),
                                  plain_fill,
+                                 vectors_of_x,
                                  x_arrivals(config, arguments.dtype, plain_fill),
                                  config,
                                  plan,

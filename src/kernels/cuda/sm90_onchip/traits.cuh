@@ -18,8 +18,9 @@ namespace convnorm::cuda::sm90_onchip {
 // runs while the first loads wait for them.
 struct Parameters {
   Input input;
-  bool plain_fill;  // the config's, and x is aligned
-  int x_arrivals;   // of warps at a slot of x
+  bool plain_fill;    // the config's, and x is aligned
+  bool vectors_of_x;  // and its rows start on 16 bytes
+  int x_arrivals;     // of warps at a slot of x
   Config config;
   SharedPlan plan;
   SyncSlot slot;
@@ -35,7 +36,7 @@ struct Traits {
   static constexpr int kParts = kPartsT;
   static constexpr int kColumns = kColumnsT;
   static constexpr bool kWide = kWideT;
-  static constexpr bool kByWarps = kByWarpsT;  // the epilogue: warp_epilogue.cuh or epilogue.cuh
+  static constexpr bool kByWarps = kByWarpsT;  // the epilogue: warp_epilogue.cuh or block_epilogue.cuh
   static constexpr int kMostWarpgroups = kWide ? 4 : 2;
   static constexpr int kProducerWarps = kWide ? 4 : 8;  // the first feeds weights, the others load x
   static constexpr int kLoaderWarps = kProducerWarps - 1;
@@ -53,5 +54,14 @@ struct Traits {
   static_assert(kParts == 1 || std::is_same_v<Element, float>, "only fp32 is split");
   static_assert(kColumns == 64 || kColumns == 128);
 };
+
+// Named barriers of the hardware.
+enum class NamedBarrier : int {
+  kWarpgroup = kFirstBlockBarrier,  // + i: the threads of computing warpgroup i, or of the loader warps that make up one behind them
+  kInitialised = 6,  // + i: the warp that initialises barriers, and crew i, which waits for it
+};
+
+// Warps that wait for initialised barriers at one place: computing warpgroups, and two crews of loader warps.
+inline constexpr int kLoaderCrews = 4;
 
 }  // namespace convnorm::cuda::sm90_onchip

@@ -3,13 +3,31 @@
 
 #include "kernels/cuda/collective/wait.cuh"
 #include "kernels/cuda/collective/x_rows.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
 #include "kernels/cuda/ptx/barrier.cuh"
 #include "kernels/cuda/sm90_onchip/traits.cuh"
 
 namespace convnorm::cuda::sm90_onchip {
 
-__device__ __forceinline__ void barriers_are_initialised() {
-  ptx::named_barrier(0, static_cast<int>(blockDim.x));  // which come from different places: not __syncthreads()
+// By the warp that has initialised barriers, which waits for nobody.
+template <class T>
+__device__ __forceinline__ void announce_barriers(int warpgroups) {
+  const auto arrive = [](int crew, int warps) {
+    ptx::named_barrier_arrive(static_cast<int>(NamedBarrier::kInitialised) + crew, 32 * (1 + warps));
+  };
+#pragma unroll 1
+  for (int i = 0; i < warpgroups; ++i) arrive(i, 4);
+  arrive(kLoaderCrews, T::kHaloWarps);
+  if (T::kLoaderWarps > T::kHaloWarps) arrive(kLoaderCrews + 1, T::kLoaderWarps - T::kHaloWarps);
+}
+
+// By all other warps, `loader` of which are those that load x, or negative.
+template <class T>
+__device__ __forceinline__ void await_barriers(int warp, int loader) {
+  const bool halo = loader < T::kHaloWarps;
+  const int crew = loader < 0 ? warp / 4 : kLoaderCrews + (halo ? 0 : 1);
+  const int warps = loader < 0 ? 4 : halo ? T::kHaloWarps : T::kLoaderWarps - T::kHaloWarps;
+  ptx::named_barrier(static_cast<int>(NamedBarrier::kInitialised) + crew, 32 * (1 + warps));
 }
 
 template <class T>
@@ -25,11 +43,10 @@ class XLoader : XRows<T> {
   __device__ __forceinline__ XLoader(const Parameters& p, unsigned char* shared)
       : Base(p), shared_(shared) {}
 
-  // The first x_slots chunks of the CTA's first tile, by all warps but the one that feeds weights: `thread` counts
-  // their threads. Waits for barriers_are_initialised() behind the first loads and `meanwhile`.
-  template <class Meanwhile>
-  __device__ __forceinline__ void first_fill(int thread, const Meanwhile& meanwhile) {
-    const int threads = static_cast<int>(blockDim.x) - 32;
+  // The first x_slots chunks of the CTA's first tile, by all warps but the one that feeds weights; `loader` of them are
+  // those that load x, or negative. Waits for await_barriers() behind the first loads.
+  __device__ __forceinline__ void first_fill(int warp, int loader) {
+    const int threads = static_cast<int>(blockDim.x) - 32, thread = static_cast<int>(threadIdx.x) - (loader < 0 ? 0 : 32);
     any_ = next_tile();
     bool ready = false;
     // A thread takes the same one or two items of every chunk.
@@ -53,8 +70,7 @@ class XLoader : XRows<T> {
         }
         if (!ready) {
           ready = true;
-          meanwhile(walk_);
-          barriers_are_initialised();
+          await_barriers<T>(warp, loader);
         }
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
@@ -70,25 +86,25 @@ class XLoader : XRows<T> {
   }
 
   // The same where rows are positions: computing warpgroup 0, which multiplies first, loads one unit, the other
-  // warpgroups and those of the loader warps that make up one take all others in turn.
-  template <class Meanwhile>
-  __device__ __forceinline__ void first_fill_plain(int warp, const Meanwhile& meanwhile) {
+  // warpgroups and those of the loader warps that make up one take all others in turn. By asynchronous copies: little
+  // code, which a launch has to fetch first, and no registers for what is on its way.
+  __device__ __forceinline__ void first_fill_plain(int warp, int loader) {
     any_ = next_tile();
-    const int loader = warp - 4 * c_.warpgroups - 1;
     if (loader >= 0 && loader < T::kHaloWarps) {
-      fill_halo(32 * loader + threadIdx.x % 32);
+      fill_halo(warp, loader);
     } else {
-      fill_own(loader < 0 ? warp / 4 : c_.warpgroups, meanwhile);
+      fill_own(warp, loader);
     }
   }
 
-  // Everything after the first fill, by the loader warps.
+  // Everything after the first fill, by the loader warps, with a loader of its own: what one would keep from the first fill
+  // would be spilled.
   __device__ __forceinline__ void refill(int loader_warp) {
     constexpr int kBatch = 2, kThreads = 32 * T::kLoaderWarps;
     const int thread = 32 * loader_warp + threadIdx.x % 32;
     // By proxy for all that took part in the first fill.
     const uint32_t arrivals = loader_warp == 0 ? p_.x_arrivals - (T::kLoaderWarps - 1) : 1;
-    if (!any_) return;
+    if (!next_tile()) return;
     int slot = 0;
     uint32_t parity = 0;
     int chunk = c_.x_slots;
@@ -119,64 +135,130 @@ class XLoader : XRows<T> {
   }
 
  private:
-  // A unit: all 128 positions of eight channels, or of sixteen in pairs of 16 bits, by a warpgroup.
+  // A unit: all 128 positions of eight channels, or of sixteen of 16 bits. It is copied as it is to where its operands
+  // will lie: in either form it is two regions of 2 KiB, which are those of two parts or of two times eight channels.
   static constexpr bool kPairs = sizeof(Element) == 2;
-  static constexpr int kUnitK8 = kPairs ? 2 : 1;
+  static constexpr int kUnitChannels = kPairs ? 16 : 8;
+  static constexpr int kRowBytes = T::kColumns * sizeof(Element);
 
-  template <class Meanwhile>
-  __device__ __forceinline__ void fill_own(int group, const Meanwhile& meanwhile) {
-    constexpr int kBatch = kPairs ? 4 : 5;
-    const int thread = threadIdx.x % 128;
-    const int row = kPairs ? thread % 64 * 2 : thread, first_k8 = kPairs ? thread / 64 : 0;
+  // Units group, group + step, ... by warpgroup `group`.
+  __device__ __forceinline__ void fill_own(int warp, int loader) {
+    const int group = loader < 0 ? warp / 4 : c_.warpgroups;
     const int slot_units_log2 = __ffs(c_.chunk_k16) - (kPairs ? 1 : 0), units = c_.x_slots << slot_units_log2;
     const int groups = c_.warpgroups + (T::kLoaderWarps > T::kHaloWarps ? 1 : 0);
     const int step = group == 0 ? units : groups - 1;
-    const bool inside = any_ && walk_.first_position + row < in_.length;
-    const Element* position = x_ + walk_.first_position + row;
-    unsigned char* const to = shared_ + p_.plan.x + (in_.pad_left + row) * 16;
-    bool ready = false;
+    const uint32_t own = ptx::shared_address(shared_) + p_.plan.x + in_.pad_left * 16;
+    const int k8_bytes = c_.rows() * 16, second = kPairs ? k8_bytes : p_.plan.x_part_bytes;
+    const auto region = [&](int unit) {
+      const int slot = unit >> slot_units_log2, its_unit = unit - (slot << slot_units_log2);
+      return own + slot * p_.plan.x_slot_bytes + its_unit * (kPairs ? 2 : 1) * k8_bytes;
+    };
+    int asked = 0;  // units
+    const Rows rows(*this);
 #pragma unroll 1
-    for (int first = group; first < units || !ready; first += kBatch * step) {
-      uint32_t bits[kBatch][8];
-#pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        const int channel = 8 * ((first + u * step) * kUnitK8 + first_k8);
-        if (first + u * step >= units) continue;
-        const Element* from = position + int64_t{channel} * in_.length;
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          bits[u][j] = ptx::load_word(from, inside && channel + j < in_.channels);
-          from += in_.length;
-        }
+    for (int unit = group; unit < units && any_; unit += step, ++asked) {
+      if (p_.vectors_of_x) {
+        rows.template copy<1>(unit, region(unit), second);
+      } else {
+        rows.template copy<4>(unit, region(unit), second);
       }
-      if (!ready) {
-        ready = true;
-        meanwhile(walk_);
-        barriers_are_initialised();
+      ptx::commit_copies();
+    }
+    await_barriers<T>(warp, loader);
+#pragma unroll 1
+    for (int unit = group; unit < units; unit += step) {
+      if (any_) {
+        wait_for_all_but(--asked);
+        convert_unit(group, region(unit), second);
       }
-#pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        const int unit = first + u * step, slot = unit >> slot_units_log2;
-        if (unit >= units) continue;
-        const int k8 = (unit - (slot << slot_units_log2)) * kUnitK8 + first_k8;
-        unsigned char* destination = to + slot * p_.plan.x_slot_bytes + k8 * c_.rows() * 16;
-        if constexpr (kPairs) {
-          store_halves<0x5410>(bits[u], destination);
-          store_halves<0x7632>(bits[u], destination + 16);
-        } else {
-          store_parts(bits[u], destination);
-        }
-        publish(slot, 1);
-      }
+      publish(unit >> slot_units_log2, 1);
     }
   }
 
-  // Rows beside the tile's own, by `thread` of the halo warps: an item is eight channels of one.
-  __device__ __forceinline__ void fill_halo(int thread) {
+  // A thread's share of copying rows, channels of x: a piece of 16 bytes of two rows of a unit.
+  struct Rows {
+    static constexpr int kPieces = kRowBytes / 16, kElements = 16 / sizeof(Element);
+
+    const XLoader& of;
+    const int thread, piece;
+    const int left;        // positions of a row from the tile's first on
+    const Element* first;  // of the thread's row of unit 0
+
+    __device__ __forceinline__ explicit Rows(const XLoader& loader)
+        : of(loader),
+          thread(threadIdx.x % 128),
+          piece(thread % kPieces),
+          left(loader.in_.length - loader.walk_.first_position),
+          first(loader.x_ + int64_t{thread / kPieces} * loader.in_.length + loader.walk_.first_position) {}
+
+    // In `kCopies` copies, whose words neighbouring lanes take in turn. One copy needs rows that start on 16 bytes.
+    template <int kCopies>
+    __device__ __forceinline__ void copy(int unit, uint32_t to, int second) const {
+      constexpr int kSome = kElements / kCopies;  // elements of a copy
+      int channel = unit * kUnitChannels + thread / kPieces;
+      const Element* row = first + int64_t{unit} * kUnitChannels * of.in_.length;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int end = channel < of.in_.channels ? left : 0;
+#pragma unroll
+        for (int i = 0; i < kCopies; ++i) {
+          const int some = i * kPieces + piece;
+          ptx::copy_async_some<16 / kCopies>(to + (thread - piece) * 16 + some * (16 / kCopies), row + some * kSome,
+                                             min(max(end - some * kSome, 0), kSome) * sizeof(Element));
+        }
+        channel += kUnitChannels / 2;
+        row += int64_t{kUnitChannels / 2} * of.in_.length;
+        to += second;
+      }
+    }
+  };
+
+  // Until at most `units` of those that this thread has asked for are on their way.
+  static __device__ __forceinline__ void wait_for_all_but(int units) {
+    switch (units) {
+      case 0:
+        return ptx::wait_copies<0>();
+      case 1:
+        return ptx::wait_copies<1>();
+      case 2:
+        return ptx::wait_copies<2>();
+      case 3:
+        return ptx::wait_copies<3>();
+      default:
+        return ptx::wait_copies<4>();
+    }
+  }
+
+  // A unit that has been copied to `at` and `second` bytes further on becomes operands there, by a warpgroup.
+  __device__ __forceinline__ void convert_unit(int group, uint32_t at, int second) const {
+    const int thread = threadIdx.x % 128, barrier = static_cast<int>(NamedBarrier::kWarpgroup) + group;
+    unsigned char* const first = shared_ + (at - ptx::shared_address(shared_));
+    uint32_t bits[8];
+    ptx::named_barrier(barrier, 128);  // all have waited for their copies
+    if constexpr (kPairs) {
+      unsigned char* const mine = first + thread / 64 * second;
+      const int pair = thread % 64;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) bits[j] = *reinterpret_cast<const uint32_t*>(mine + j * kRowBytes + 4 * pair);
+      ptx::named_barrier(barrier, 128);  // all have read
+      store_halves<0x5410>(bits, mine + 32 * pair);
+      store_halves<0x7632>(bits, mine + 32 * pair + 16);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        bits[j] = *reinterpret_cast<const uint32_t*>(first + j / 4 * second + j % 4 * kRowBytes + 4 * thread);
+      }
+      ptx::named_barrier(barrier, 128);  // all have read
+      store_parts(bits, first + 16 * thread);
+    }
+  }
+
+  // Rows beside the tile's own, by the halo warps: an item is eight channels of one.
+  __device__ __forceinline__ void fill_halo(int warp, int loader) {
     const int items = 2 * c_.last_shift * c_.chunk_k16 * c_.x_slots;
     bool ready = false;
 #pragma unroll 1
-    for (int first = thread & ~31; first < items || !ready; first += 32 * T::kHaloWarps) {
+    for (int first = 32 * loader; first < items || !ready; first += 32 * T::kHaloWarps) {
       const int item = first + threadIdx.x % 32;
       const int k8 = static_cast<int>(c_.halo_rows.divide(item)), beside = item - k8 * c_.last_shift;
       const int row = beside < in_.pad_left ? beside : beside + T::kColumns;
@@ -186,7 +268,7 @@ class XLoader : XRows<T> {
       load_channels(bits, {x_ + int64_t{8 * k8} * in_.length + position, inside ? in_.channels - 8 * k8 : 0}, 0, true);
       if (!ready) {
         ready = true;
-        barriers_are_initialised();
+        await_barriers<T>(warp, loader);
       }
       const int slot = k8 >> __ffs(c_.chunk_k16);  // 2 * chunk_k16 to a slot
       if (item < items) {

@@ -6,27 +6,13 @@
 #pragma once
 
 #include "kernels/cuda/collective/exchange.cuh"
+#include "kernels/cuda/collective/requested.cuh"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/ptx/cluster.cuh"
 #include "kernels/cuda/ptx/load.cuh"
 #include "kernels/cuda/sm90_stream/traits.cuh"
 
 namespace convnorm::cuda::sm90_stream {
-
-// An element of a parameter on its way. Its type is known at run time, and a second load into one register would wait
-// for the first: so both halves of a wide one are loaded, each into a register of its own.
-struct Requested {
-  uint32_t low = 0, high = 0;
-
-  // Volatile, so that nobody waits for the halves before they are used.
-  __device__ __forceinline__ float value(int dtype) const {
-    uint32_t bits;
-    asm volatile("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(bits) : "r"(low), "r"(high));
-    const uint32_t half = __float_as_uint(__half2float(__ushort_as_half(static_cast<unsigned short>(bits))));
-    const uint32_t narrow = dtype == CONVNORM_BF16 ? bits << 16 : half;
-    return __uint_as_float(dtype == CONVNORM_F32 ? bits : narrow);
-  }
-};
 
 template <class T>
 class Finish {
@@ -52,6 +38,7 @@ class Finish {
   // While the weights are on their way. Touches the lines of what is needed later.
   __device__ __forceinline__ void request_parameters() {
     request(bias_, t_.bias, channel_);
+    if (t_.group_channels != 0) request(base_, t_.bias, channel_ - channel_ % t_.group_channels);
     request(gamma_, t_.gamma, channel_);
     request(beta_, t_.beta, channel_);
     asm volatile("" ::"l"(t_.y), "l"(t_.shift), "r"(t_.post[0].op), "f"(t_.post[3].param));
@@ -102,7 +89,8 @@ class Finish {
 #pragma unroll 1
       for (int k = 0; k < 1 << p_.front.k_slices_log2; ++k) add(v, from + k * (32 * kPerLane));
     }
-    const float bias = bias_.value(t_.param_dtype) + fault;
+    // What the biases of a group share the norm would take out again, and a large one costs digits.
+    const float bias = bias_.value(t_.param_dtype) - base_.value(t_.param_dtype) + fault;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) v[i] += bias;
     if (t_.has_pre) {
@@ -119,11 +107,8 @@ class Finish {
   }
 
  private:
-  __device__ __forceinline__ void request(Requested& to, const void* tensor, int index) const {
-    const bool wide = t_.param_dtype == CONVNORM_F32;
-    const char* from = static_cast<const char*>(tensor) + (int64_t{index} << (wide ? 2 : 1));
-    to.low = ptx::load_16(from, inside_ && tensor != nullptr);
-    to.high = ptx::load_16(from + 2, inside_ && tensor != nullptr && wide);
+  __device__ __forceinline__ void request(Requested<Element>& to, const void* tensor, int index) const {
+    to.request(tensor, index, t_.param_dtype, inside_);
   }
 
   // The planner sees to it that 32 bits are enough.
@@ -180,13 +165,19 @@ class Finish {
     return static_cast<float>(min(max(t_.tile_channels - slice * t_.unit_rows, 0), t_.group_rows) * t_.l_out);
   }
 
-  // Of this unit's share of the lane's group, the same bits in each lane of the group that holds outputs.
-  __device__ __forceinline__ Moments own_moments(const Values& v) const {
+  // Of this unit's share of the lane's group, times `factor`; the same bits in each lane of the group that holds outputs.
+  __device__ __forceinline__ Moments own_moments(const Values& v, float factor) const {
     if (t_.merged_by != 0) {
       // Lanes hold kPerLane values of one group, or none.
-      Moments m = {kPerLane, 0.25f * ((v[0] + v[1]) + (v[2] + v[3])), 0};
+      float sum = 0;
 #pragma unroll
-      for (int i = 0; i < kPerLane; ++i) m.m2 = fmaf(v[i] - m.mean, v[i] - m.mean, m.m2);
+      for (int i = 0; i < kPerLane; ++i) sum = fmaf(v[i], factor, sum);
+      Moments m = {kPerLane, sum * (1.0f / kPerLane), 0};
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        const float distance = fmaf(v[i], factor, -m.mean);
+        m.m2 = fmaf(distance, distance, m.m2);
+      }
 #pragma unroll
       for (int mask = 1; mask < 32; mask <<= 1) {
         if (t_.merged_by & mask) m = merge_equal(m, mask);
@@ -198,13 +189,13 @@ class Finish {
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       valid[i] = row_ < t_.tile_channels && position_ + i < t_.l_out;
-      if (valid[i]) sum += v[i];
+      if (valid[i]) sum = fmaf(v[i], factor, sum);
     }
     Moments m = {count_of(slice_), 0, 0};
     m.mean = divide(sum_group(sum), m.count);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      const float distance = v[i] - m.mean;
+      const float distance = fmaf(v[i], factor, -m.mean);
       if (valid[i]) m.m2 = fmaf(distance, distance, m.m2);
     }
     m.m2 = sum_group(m.m2);
@@ -212,21 +203,21 @@ class Finish {
   }
 
   __device__ __forceinline__ void normalise(Values& v) const {
-    Moments m = own_moments(v);
+    Spread group = spread_of(inside_, [&](const Scale& scale) { return own_moments(v, scale.factor()); });
     if (t_.exchange == static_cast<int>(Exchange::kCluster)) {
-      m = exchange_in_cluster(m);
+      group = exchange_in_cluster(group);
     } else if (t_.exchange == static_cast<int>(Exchange::kWords)) {
-      m = exchange_by_words(m);
+      group = exchange_by_words(group);
     }
-    const float rstd = inverse_sqrt(fmaf(m.m2, t_.inverse_count, t_.eps));
+    const float rstd = rstd_of(group, t_.eps);
     const float by = t_.gamma == nullptr ? rstd : rstd * gamma_.value(t_.param_dtype);
     const float plus = beta_.value(t_.param_dtype);
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) v[i] = fmaf(v[i] - m.mean, by, plus);
+    for (int i = 0; i < kPerLane; ++i) v[i] = fmaf(v[i] - group.mean, by, plus);
   }
 
   // Of the whole group, from this unit's. A cluster holds one group, or groups of a power of two of units.
-  __device__ __forceinline__ Moments exchange_in_cluster(const Moments& own) const {
+  __device__ __forceinline__ Spread exchange_in_cluster(const Spread& own) const {
     const int unit = (ptx::cluster_rank() >> p_.front.k_slices_log2 << t_.slices_log2) + slice_;
     float2* sample = reinterpret_cast<float2*>(shared_ + t_.moments) + n_ * t_.cluster_units;
     const uint32_t barrier = ptx::shared_address(shared_) + kMomentsBarrier;
@@ -243,13 +234,13 @@ class Finish {
     wait_cluster(barrier, "the statistics of another CTA");
     const int first = t_.group_units == t_.cluster_units ? 0 : unit & -t_.group_units;
     return gather([&](int i, float count) {
-      const float2 m = sample[first + i];
-      return Moments{count, m.x, m.y};
+      const float2 s = sample[first + i];
+      return Spread{count, s.x, s.y};
     });
   }
 
   // A row of the grid holds one group.
-  __device__ __forceinline__ Moments exchange_by_words(const Moments& own) const {
+  __device__ __forceinline__ Spread exchange_by_words(const Spread& own) const {
     ptx::Word* words = t_.slot.words + (static_cast<int>(blockIdx.y) * p_.front.n + n_) * t_.group_units;
     const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + kTagOffset);
     const int unit = ((static_cast<int>(blockIdx.x) >> p_.front.k_slices_log2) << t_.slices_log2) + slice_;
@@ -257,18 +248,25 @@ class Finish {
     return gather([&](int i, float count) { return await(words + i, tag, count); });
   }
 
-  // Merges the moments of all units of the group, which read(0, count), ..., read(group_units - 1, count) give, each
-  // lane its share, in an order that depends on their number alone: the same bits everywhere.
+  // Merges all units of the group, which read(0, count), ..., read(group_units - 1, count) give, each lane its share, in
+  // an order that depends on their number alone: the same bits everywhere.
   template <class Read>
-  __device__ __forceinline__ Moments gather(const Read& read) const {
+  __device__ __forceinline__ Spread gather(const Read& read) const {
+    return spread_of(inside_, [&](const Scale& scale) { return gather_at(scale, read); });
+  }
+
+  template <class Read>
+  __device__ __forceinline__ Moments gather_at(const Scale& scale, const Read& read) const {
     const int lane = lane_ & (t_.merging_lanes - 1);
     if (t_.even) {
-      Moments all = read(lane, count_of(0));
+      Moments all = scale.moments(read(lane, count_of(0)));
 #pragma unroll 1
       for (int mask = 1; mask < t_.merging_lanes; mask <<= 1) all = merge_equal(all, mask);
       return all;
     }
-    const auto of_unit = [&](int i) { return read(i, count_of(i & ((1 << t_.slices_log2) - 1))); };
+    const auto of_unit = [&](int i) {
+      return scale.moments(read(i, count_of(i & ((1 << t_.slices_log2) - 1))));
+    };
     Moments all = {0, 0, 0};
     if (lane < t_.group_units) all = of_unit(lane);
 #pragma unroll 1
@@ -348,8 +346,8 @@ class Finish {
   int channel_;   // of y
   bool has_unit_;
   bool inside_;  // in a row that holds a channel, of a sample that exists
-  Requested bias_, gamma_, beta_;
-  Requested pre_slope_, slope_, scale_, shift_;
+  Requested<Element> bias_, base_, gamma_, beta_;  // base_: the bias of the first channel of the group
+  Requested<Element> pre_slope_, slope_, scale_, shift_;
   uint32_t residual_[kPerLane];  // bits of elements
 };
 

@@ -61,9 +61,9 @@ Tail tail_of(const Arguments& a, const Config& c, const SharedPlan& plan, const 
             .moments = plan.moments,
             .group_units = c.group_units,
             .cluster_units = c.cluster_units(),
-            .eps = static_cast<float>(a.eps),
-            .inverse_count = static_cast<float>(
-                1.0 / static_cast<double>(std::max<int64_t>(a.groups > 0 ? a.o / a.groups * a.l_out : 1, 1))),
+            .group_channels =
+                a.groups > 0 && a.pre == CONVNORM_NONE && a.bias != nullptr ? static_cast<int>(a.o / a.groups) : 0,
+            .eps = a.eps,
             .tile_channels = byte(c.tile_channels),
             .unit_rows = byte(c.unit_rows()),
             .group_rows = byte(c.group_rows),

@@ -100,7 +100,8 @@ struct Tail {
   int sums_expected, moments_expected;  // as SharedPlan
   int received, moments;                // as SharedPlan
   int group_units, cluster_units;
-  float eps, inverse_count;  // of the values of a group
+  int group_channels;  // of a norm that comes right after the bias; else 0
+  double eps;
   uint8_t tile_channels, unit_rows, group_rows;
   uint8_t slices_log2, own_slices_log2;
   uint8_t group_lanes;  // summed by a butterfly: a group's in a unit, or a row's where group_rows is no power of two

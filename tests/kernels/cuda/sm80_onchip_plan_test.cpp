@@ -36,7 +36,7 @@ void check(const Problem& problem, const Config& c, const DeviceLimits& gpu) {
   EXPECT_GE(int64_t{c.teams} * c.iterations, c.domains);
   // Every channel, item of x, channel of y, output and sample belongs to a chunk, a round, a block, a tile and a domain.
   EXPECT_GE(int64_t{16} * c.chunk_k16 * c.chunks, sizes.c_per_conv_group);
-  EXPECT_GE(c.rounds * sm80_onchip::kThreads * sm80_onchip::kItems, c.slot_items);
+  EXPECT_GE(c.rounds * sm80_onchip::kThreads * sm80_onchip::items_of(c.parts), c.slot_items);
   EXPECT_GE(int64_t{kBlockRows} * c.blocks, problem.o);
   EXPECT_GE(int64_t{c.tile_positions} * c.column_tiles, sizes.l_out);
   EXPECT_GE(int64_t{c.samples} * c.sample_blocks, problem.n);

@@ -19,7 +19,7 @@ constexpr int ctas_by_registers(int tile_columns) { return tile_columns == 128 ?
 // What a step takes of the channels, in units of 16: one product is over soon, so it is given more. And what a thread has
 // of x on its way while it runs, in items.
 constexpr int chunk_k16_of(int parts) { return parts == 1 ? 2 : 1; }
-inline constexpr int kItems = 2;
+constexpr int items_of(int parts) { return parts == 1 ? 2 : 1; }
 
 // Vectors of 16 bytes that one part of a weight has in a k16 step of 16 rows: one for each lane.
 inline constexpr int kStepVectors = 32;

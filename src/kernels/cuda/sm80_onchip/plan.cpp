@@ -49,7 +49,7 @@ std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes
     c.chunk_k16 = chunk_k16_of(c.parts);
     c.chunks = static_cast<int>(quotient_up(sizes.c_per_conv_group, 16 * c.chunk_k16));
     c.slot_items = 2 * c.chunk_k16 * c.rows();
-    c.rounds = static_cast<int>(quotient_up(c.slot_items, kThreads * kItems));
+    c.rounds = static_cast<int>(quotient_up(c.slot_items, kThreads * items_of(c.parts)));
     int bytes = 0;
     for (c.weight_stages = 3; c.weight_stages >= 2; --c.weight_stages) {
       bytes = SharedPlan(c, element).bytes;

@@ -33,6 +33,7 @@ struct Traits {
   static constexpr bool kByWarps = kByWarpsT;  // the epilogue: warp_epilogue.cuh or block_epilogue.cuh
   static constexpr int kCtasPerSm = ctas_by_registers(kColumns);
   static constexpr int kChunkK16 = chunk_k16_of(kParts);
+  static constexpr int kItems = items_of(kParts);
   static constexpr int kAccumulators = kColumns / 2;  // of a thread and row tile
   static constexpr int kTiles8 = kColumns / 8;        // column tiles of 8, of which a thread holds a 2 x 2
 

@@ -45,15 +45,15 @@ class XStream : XRows<T> {
   // have. The second step has no branches: loads behind one wait for those before it.
   __device__ __forceinline__ void aim(int round) {
 #pragma unroll
-    for (int u = 0; u < kItems; ++u) sources_[u] = source(round * kItems + u);
+    for (int u = 0; u < T::kItems; ++u) sources_[u] = source(round * T::kItems + u);
   }
   __device__ __forceinline__ void load() {
 #pragma unroll
-    for (int u = 0; u < kItems; ++u) Base::load_channels(bits_[u], sources_[u], chunk_, true);
+    for (int u = 0; u < T::kItems; ++u) Base::load_channels(bits_[u], sources_[u], chunk_, true);
   }
   __device__ __forceinline__ void store(int round) const {
 #pragma unroll
-    for (int u = 0; u < kItems; ++u) store_item(round * kItems + u, bits_[u]);
+    for (int u = 0; u < T::kItems; ++u) store_item(round * T::kItems + u, bits_[u]);
   }
 
  private:
@@ -75,8 +75,8 @@ class XStream : XRows<T> {
 
   unsigned char* const shared_;
   int chunk_ = 0, slot_bytes_ = 0;
-  Source sources_[kItems];
-  uint32_t bits_[kItems][8];
+  Source sources_[T::kItems];
+  uint32_t bits_[T::kItems][8];
 };
 
 }  // namespace convnorm::cuda::sm80_onchip

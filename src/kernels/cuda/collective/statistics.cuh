@@ -76,12 +76,12 @@ class Scale {
 // Calls measure(scale) at scale 1 and at those scales that measure() of some lane of the warp then asks for.
 template <class Measure>
 __device__ __forceinline__ void at_scales(const Measure& measure) {
-  const unsigned others = measure(Scale(0));
-  if (!__any_sync(~0u, others != 0)) return;
-  const unsigned wanted = __reduce_or_sync(~0u, others);
+  unsigned wanted = 1;
 #pragma unroll 1
-  for (int range = 1; wanted >> range != 0; ++range) {
-    if ((wanted >> range & 1) != 0) measure(Scale(range));
+  for (int range = 0; wanted >> range != 0; ++range) {
+    if ((wanted >> range & 1) == 0) continue;
+    const unsigned others = measure(Scale(range));
+    if (range == 0) wanted |= __reduce_or_sync(~0u, others);
   }
 }
 

@@ -67,17 +67,21 @@ __device__ __forceinline__ void store_row(const float (&v)[2 * kTiles], int quad
   if constexpr (sizeof(Element) == 4) {
     // Neighbouring lanes exchange halves of two tiles: a lane then holds four columns.
     const bool odd = quad & 1;
+    const int first = 8 * odd + 4 * (quad >> 1);  // this lane's column of the first two tiles
+    Element* const to = row + first;
+    end -= first;
 #pragma unroll
     for (int t = 0; t < kTiles; t += 2) {
       const float a0 = v[2 * t], a1 = v[2 * t + 1], b0 = v[2 * t + 2], b1 = v[2 * t + 3];
       const float r0 = __shfl_xor_sync(~0u, odd ? a0 : b0, 1), r1 = __shfl_xor_sync(~0u, odd ? a1 : b1, 1);
-      const int column = 8 * (t + odd) + 4 * (quad >> 1);
-      if (column >= end) continue;
-      *reinterpret_cast<float4*>(row + column) = odd ? make_float4(r0, r1, b0, b1) : make_float4(a0, a1, r0, r1);
+      const float4 four = odd ? make_float4(r0, r1, b0, b1) : make_float4(a0, a1, r0, r1);
+      if (8 * t < end) *reinterpret_cast<float4*>(to + 8 * t) = four;
     }
   } else {
     // A 4 x 4 transposition over the quad: a lane then holds the eight columns of one tile.
     const bool odd = quad & 1, upper = quad & 2;
+    Element* const to = row + 8 * quad;
+    end -= 8 * quad;
 #pragma unroll
     for (int t = 0; t < kTiles; t += 4) {
       uint32_t pair[4];
@@ -97,9 +101,8 @@ __device__ __forceinline__ void store_row(const float (&v)[2 * kTiles], int quad
       } else {
         pair[2] = r2, pair[3] = r3;
       }
-      const int column = 8 * (t + quad);
-      if (column >= end) continue;
-      __stcs(reinterpret_cast<uint4*>(row + column), make_uint4(pair[0], pair[1], pair[2], pair[3]));
+      const uint4 eight = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+      if (8 * t < end) __stcs(reinterpret_cast<uint4*>(to + 8 * t), eight);
     }
   }
 }

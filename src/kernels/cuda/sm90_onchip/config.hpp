@@ -20,8 +20,7 @@ struct Config : Tiles, Rows {
 
   // Weights.
   int stage_taps;
-  int tap_groups;     // stages of a chunk
-  bool short_stages;  // some are of one tap: then the next one may need what is released behind that
+  int tap_groups;  // stages of a chunk
   int weight_slots;
   bool staggered;  // warpgroups compute one after the other instead of side by side
   // A warpgroup that has taken a stage takes the next one `stage_step` slots on; all stages of one warpgroup's tile are

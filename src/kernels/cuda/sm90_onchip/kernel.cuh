@@ -146,19 +146,14 @@ __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, i
 #pragma unroll 1
       do {
         const uint32_t b = x_low + shift + phase * c.phase_rows;
-        // All batches but the last are waited for as late as can be: what comes before is hidden by the last.
-        ptx::wgmma_wait<1>();
-        if (!c.short_stages && tap == first_tap + 1 && (chunk > 0 || first_tap > 0)) release(first_tap == 0);
         ptx::wgmma_fence();
 #pragma unroll
         for (int k16 = 0; k16 < kChunkK16; ++k16) {
           multiply_step<T>(d, a + k16 * (T::kParts * kStepBytes / 16), b + k16 * 2 * rows, b_part);
         }
         ptx::wgmma_commit();
-        if (c.short_stages) {
-          ptx::wgmma_wait<1>();
-          if (tap == first_tap && (chunk > 0 || tap > 0)) release(tap == 0);
-        }
+        ptx::wgmma_wait<1>();
+        if (tap == first_tap && (chunk > 0 || tap > 0)) release(tap == 0);
         a += kChunkK16 * (T::kParts * kStepBytes / 16);
         shift += c.tap_shift;
         phase += c.tap_phase;

@@ -76,7 +76,6 @@ class Candidate {
     c_.plain_fill = c_.plain_rows && c_.tile_columns == 128 && p_.pad_left <= c_.last_shift &&
                     p_.l * element_size(p_.dtype) % 4 == 0 && 2 * c_.parts >= element_size(p_.dtype);
     c_.halo_rows = Divisor(static_cast<uint32_t>(std::max(c_.last_shift, 1)));
-    c_.short_stages = c_.stage_taps == 1 || p_.k % c_.stage_taps == 1;
     c_.stage_step = c_.staggered ? 1 : c_.warpgroups;
     c_.block_slots = c_.stages_per_block() % c_.weight_slots;
     c_.block_parity = c_.stages_per_block() / c_.weight_slots % 2;

@@ -4,12 +4,12 @@
 // start of a launch, when x is what everybody waits for, the computing warps load x as well.
 #pragma once
 
-#include "kernels/cuda/collective/block_epilogue.cuh"
-#include "kernels/cuda/collective/row_parameters.cuh"
-#include "kernels/cuda/collective/walk.cuh"
-#include "kernels/cuda/collective/warp_epilogue.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
+#include "kernels/cuda/sm90_onchip/epilogue.cuh"
+#include "kernels/cuda/sm90_onchip/row_parameters.cuh"
 #include "kernels/cuda/sm90_onchip/traits.cuh"
+#include "kernels/cuda/sm90_onchip/walk.cuh"
+#include "kernels/cuda/sm90_onchip/warp_epilogue.cuh"
 #include "kernels/cuda/sm90_onchip/x_loader.cuh"
 
 namespace convnorm::cuda::sm90_onchip {

@@ -35,19 +35,20 @@ int x_arrivals(const Config& c, convnorm_dtype dtype, bool plain_fill) {
 }  // namespace
 
 void launch_onchip(const Arguments& arguments, const Config& config, const SyncSlot& slot, cudaStream_t stream) {
+  const bool aligned = reinterpret_cast<uintptr_t>(arguments.y) % 32 == 0;
+  const Store store = config.staged ? Store::kStaged : aligned ? Store::kVectors : Store::kElements;
+  const Input input = {arguments.x,
+                       arguments.c * arguments.l,
+                       static_cast<int>(arguments.c),
+                       static_cast<int>(arguments.l),
+                       static_cast<int>(arguments.stride),
+                       static_cast<int>(arguments.pad_left)};
   const SharedPlan plan(config, arguments.dtype == CONVNORM_F32 ? 4 : 2);
   const bool plain_fill = config.plain_fill && reinterpret_cast<uintptr_t>(arguments.x) % 4 == 0;
   const bool vectors_of_x = reinterpret_cast<uintptr_t>(arguments.x) % 16 == 0 &&
                             arguments.l * (arguments.dtype == CONVNORM_F32 ? 4 : 2) % 16 == 0;
-  const Parameters parameters = {input_of(arguments),
-                                 plain_fill,
-                                 vectors_of_x,
-                                 x_arrivals(config, arguments.dtype, plain_fill),
-                                 config,
-                                 plan,
-                                 slot,
-                                 store_of(arguments, config.staged),
-                                 arguments};
+  const Parameters parameters = {input, plain_fill, vectors_of_x, x_arrivals(config, arguments.dtype, plain_fill), config, plan, slot,
+                                 store, arguments};
   with_device_element(arguments.dtype, [&](auto type) {
     using Element = decltype(type);
     if constexpr (sizeof(Element) == 4) {

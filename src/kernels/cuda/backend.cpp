@@ -11,6 +11,9 @@
 #ifdef CONVNORM_RECOMPUTE
 #include "kernels/cuda/recompute/recompute.hpp"
 #endif
+#ifdef CONVNORM_SM80_ONCHIP
+#include "kernels/cuda/sm80_onchip/sm80_onchip.hpp"
+#endif
 #ifdef CONVNORM_SM90_ONCHIP
 #include "kernels/cuda/sm90_onchip/onchip.hpp"
 #endif
@@ -53,6 +56,10 @@ constexpr Implementation kImplementations[] = {
 #ifdef CONVNORM_SM90_TWO_PASS
     {"sm90_two_pass", "tensor cores; one pass for the statistics, a second one for the result: groups of any length",
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_two_pass},
+#endif
+#ifdef CONVNORM_SM80_ONCHIP
+    {"sm80_onchip", "tensor cores of any GPU that has them; the convolution's result stays in registers until it is stored",
+     "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm80_onchip},
 #endif
     {"any_arch", "three plain kernels for every GPU and every option: convolve, merge the statistics, normalise",
      "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,

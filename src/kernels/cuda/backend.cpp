@@ -8,6 +8,12 @@
 #ifdef CONVNORM_MOMENTS
 #include "kernels/cuda/moments/moments.hpp"
 #endif
+#ifdef CONVNORM_RECOMPUTE
+#include "kernels/cuda/recompute/recompute.hpp"
+#endif
+#ifdef CONVNORM_SM80_ONCHIP
+#include "kernels/cuda/sm80_onchip/sm80_onchip.hpp"
+#endif
 #ifdef CONVNORM_SM90_ONCHIP
 #include "kernels/cuda/sm90_onchip/onchip.hpp"
 #endif
@@ -34,6 +40,11 @@ constexpr Implementation kImplementations[] = {
      "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
      consider_moments},
 #endif
+#ifdef CONVNORM_RECOMPUTE
+    {"recompute", "few inputs under the kernel: tensor cores form the products once for the statistics and once for y",
+     "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
+     consider_recompute},
+#endif
 #ifdef CONVNORM_SM90_STREAM
     {"sm90_stream", "few positions and wide channels: every SM has its part of the weight on its way at once",
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_stream},
@@ -45,6 +56,10 @@ constexpr Implementation kImplementations[] = {
 #ifdef CONVNORM_SM90_TWO_PASS
     {"sm90_two_pass", "tensor cores; one pass for the statistics, a second one for the result: groups of any length",
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_two_pass},
+#endif
+#ifdef CONVNORM_SM80_ONCHIP
+    {"sm80_onchip", "tensor cores of any GPU that has them; the convolution's result stays in registers until it is stored",
+     "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm80_onchip},
 #endif
     {"any_arch", "three plain kernels for every GPU and every option: convolve, merge the statistics, normalise",
      "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,

@@ -9,6 +9,9 @@
 
 namespace convnorm::cuda {
 
+// Named barriers of the hardware, 0 being __syncthreads(): this one + i is for the threads that hold block i of a tile.
+inline constexpr int kFirstBlockBarrier = 1;
+
 // The columns of a tile as (position, sample).
 struct Columns {
   int first_sample;    // n of sample 0

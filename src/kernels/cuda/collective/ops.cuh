@@ -16,13 +16,13 @@ __device__ __forceinline__ float load_parameter(const Arguments& a, const void* 
   return load<float>(parameters, index);
 }
 
-// v[2 * t + e] is column (first_tile + t, e) of y's row `row`.
+// Ops [first, last) of the list, none of which is a glu. v[2 * t + e] is column (first_tile + t, e) of channel `row`.
 template <class Element>
-__device__ __forceinline__ void apply_ops(const Arguments& a, float (&v)[8], Fragment at, const Columns& columns,
-                                          int row, int first_tile) {
+__device__ __forceinline__ void apply_ops(const Arguments& a, int first, int last, float (&v)[8], Fragment at,
+                                          const Columns& columns, int row, int first_tile) {
   if (row >= a.o) return;
 #pragma unroll 1
-  for (int s = 0; s < a.post_count; ++s) {
+  for (int s = first; s < last; ++s) {
     const PostOp& stage = a.post[s];
     // Addresses are cheap, but those of all ops, computed ahead of the loop, do not fit in registers.
     asm volatile("" : "+r"(row), "+r"(first_tile), "+r"(at.quad));
@@ -32,8 +32,8 @@ __device__ __forceinline__ void apply_ops(const Arguments& a, float (&v)[8], Fra
       for (int i = 0; i < 4; ++i) {  // the four classes of columns
         const int64_t n = columns.first_sample + columns.sample(at.column(i / 2, i % 2));
         if (n >= a.n) continue;
-        const float scale = load_parameter<Element>(a, a.film_scale, n * a.o + channel);
-        const float shift = load_parameter<Element>(a, a.film_shift, n * a.o + channel);
+        const float scale = load_parameter<Element>(a, a.film_scale, n * stage.channels + channel);
+        const float shift = load_parameter<Element>(a, a.film_shift, n * stage.channels + channel);
         v[i] = fmaf(v[i], scale, shift);
         v[i + 4] = fmaf(v[i + 4], scale, shift);
       }
@@ -43,7 +43,7 @@ __device__ __forceinline__ void apply_ops(const Arguments& a, float (&v)[8], Fra
         const int column = at.column(first_tile + i / 2, i % 2);
         const int64_t n = columns.first_sample + columns.sample(column);
         const int64_t l = columns.first_position + columns.position(column);
-        if (n < a.n && l < a.l_out) v[i] += load<Element>(a.residual, (n * a.o + channel) * a.l_out + l);
+        if (n < a.n && l < a.l_out) v[i] += load<Element>(a.residual, (n * a.c_y + channel) * a.l_out + l);
       }
     } else {
       float argument = stage.param;

@@ -8,10 +8,23 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/arguments.hpp"
 #include "kernels/cuda/collective/fragment.cuh"
 #include "kernels/cuda/element.cuh"
 
 namespace convnorm::cuda {
+
+// How y is written, and what it takes.
+enum class Store : int {
+  kVectors,   // one sample per tile, every row of y starts on a sector of 32 bytes
+  kStaged,    // through shared memory
+  kElements,  // for rows that would start on sectors if y itself did
+};
+
+inline Store store_of(const Arguments& arguments, bool staged) {
+  const bool aligned = reinterpret_cast<uintptr_t>(arguments.y) % 32 == 0;
+  return staged ? Store::kStaged : aligned ? Store::kVectors : Store::kElements;
+}
 
 // Where a warpgroup's block goes.
 struct Destination {

@@ -49,6 +49,21 @@ __device__ __forceinline__ uint32_t load_bits(const __nv_bfloat16* source, bool 
   return load_half_bits(source, wanted);
 }
 
+// Brings the line of 128 bytes at `source` into the second-level cache; nobody waits for it.
+__device__ __forceinline__ void prefetch_l2_line(const void* source) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(source));
+}
+
+// 16 bytes of shared memory, behind whatever was waited for before.
+__device__ __forceinline__ uint4 load_shared(uint32_t source) {
+  uint4 v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(source)
+               : "memory");
+  return v;
+}
+
 __device__ __forceinline__ void store_relaxed(Word* destination, Word word) {
   asm volatile("{\n.reg .b128 v;\nmov.b128 v, {%1, %2};\nst.relaxed.gpu.global.b128 [%0], v;\n}" ::"l"(destination),
                "l"(word.tag), "l"(word.payload)

@@ -11,6 +11,15 @@
 
 namespace convnorm::cuda::ptx {
 
+// Four 8 x 8 matrices of 16 bits out of shared memory. Lanes 8m to 8m + 7 give the addresses of the rows of matrix m, 16
+// bytes each; register m of a lane is then elements 2q, 2q+1 of row g of matrix m: an operand B of which rows are columns.
+__device__ __forceinline__ void ldmatrix(uint32_t (&d)[4], uint32_t shared_row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+               : "r"(shared_row)
+               : "memory");
+}
+
 template <class Operand>
 __device__ __forceinline__ void mma(float (&d)[4], const uint4& a, uint32_t b0, uint32_t b1);
 

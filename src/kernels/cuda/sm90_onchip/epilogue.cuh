@@ -312,7 +312,7 @@ class Epilogue {
 #pragma unroll
           for (int i = 0; i < 8; ++i) step[i] += beta;
         }
-        if (a.post_count > 0) apply_ops<Element>(a, step, at_, to.columns, channel(h), first_tile);
+        if (a.post_count > 0) apply_ops<Element>(a, 0, a.post_count, step, at_, to.columns, channel(h), first_tile);
         if (a.lengths != nullptr) clear_invalid(step, to.columns, first_tile);
         if (p_.store == Store::kVectors) {
           store_tiles<Element, 4>(step, at_, h, first_tile, to);

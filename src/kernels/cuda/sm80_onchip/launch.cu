@@ -1,0 +1,38 @@
+#include "kernels/cuda/sm80_onchip/launch.hpp"
+
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/sm80_onchip/launch.cuh"
+
+namespace convnorm::cuda::sm80_onchip {
+
+namespace {
+
+template <class Element, int kParts>
+void launch_shape(const Parameters& parameters, cudaStream_t stream) {
+  const Config& c = parameters.config;
+  if (c.tile_columns == 64) {
+    launch_instance<Traits<Element, kParts, 64, false>>(parameters, stream);
+  } else if (c.by_warps && parameters.store == Store::kVectors) {  // rows of y start on sectors only if y does
+    launch_instance<Traits<Element, kParts, 128, true>>(parameters, stream);
+  } else {
+    launch_instance<Traits<Element, kParts, 128, false>>(parameters, stream);
+  }
+}
+
+}  // namespace
+
+void launch_onchip(const Arguments& arguments, const Config& config, const SyncSlot& slot, cudaStream_t stream) {
+  const SharedPlan plan(config, arguments.dtype == CONVNORM_F32 ? 4 : 2);
+  const Parameters parameters = {input_of(arguments), config,    plan, slot, store_of(arguments, config.staged),
+                                 arguments};
+  with_device_element(arguments.dtype, [&](auto type) {
+    using Element = decltype(type);
+    if constexpr (sizeof(Element) == 4) {
+      if (config.parts == 3) return launch_shape<Element, 3>(parameters, stream);
+      if (config.parts == 2) return launch_shape<Element, 2>(parameters, stream);
+    }
+    return launch_shape<Element, 1>(parameters, stream);
+  });
+}
+
+}  // namespace convnorm::cuda::sm80_onchip

@@ -1,0 +1,77 @@
+// The one-wave kernel for mma.sync: both epilogues, both tile widths, groups that lie in a warp, in a block, in both blocks
+// of a warp and in many tiles, every kind of edge, glu, conv groups, and more domains than the GPU holds at once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "support/inputs.hpp"
+#include "support/runner.hpp"
+
+namespace convnorm::test {
+namespace {
+
+class Sm80OnchipCalls : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::vector<std::string> all = paths();
+    if (std::find(all.begin(), all.end(), "sm80_onchip") == all.end()) GTEST_SKIP() << "this device has no such path";
+  }
+};
+
+void expect_right(const Inputs& in, int misalignment = 0) {
+  std::vector<std::string> taken;
+  EXPECT_EQ(check_every_path(in, &taken, misalignment), "");
+  EXPECT_NE(std::find(taken.begin(), taken.end(), "sm80_onchip"), taken.end());
+}
+
+constexpr const char* kLines[] = {
+    // Rows of y on sectors: warps take their rows to the end by themselves.
+    "n=2,c=40,l=256,o=100,k=3,p=1,g=25,bias=1,post=silu",
+    "n=2,c=24,l=272,o=192,k=3,p=1,g=2,post=mish",
+    "n=1,c=33,l=1024,o=256,k=5,p=2,g=1,bias=1",
+    "n=3,c=64,l=128,o=144,k=1,g=9,affine=0",
+    "n=2,c=48,l=160,o=64,k=3,d=2,p=2,g=0,bias=1,post=relu",
+    // All others.
+    "n=2,c=17,l=333,o=70,k=3,p=1,g=7,bias=1,post=gelu",
+    "n=1,c=40,l=515,o=390,k=3,p=2:0,g=3,pre=prelu,post=film+silu",
+    "n=5,c=40,l=7,o=150,k=3,p=1,g=5,bias=1,post=mish",
+    "n=37,c=32,l=16,o=128,k=5,p=2,g=1,post=add",
+    "n=2,c=20,l=1001,o=66,k=10,s=5,p=3,g=2,pre=relu,post=leaky_relu",
+    "n=2,c=19,l=640,o=130,k=4,s=2,p=1,pad=reflect,g=13,lengths=1,post=tanh",
+    "n=3,c=65,l=200,o=40,k=7,d=3,p=9,pad=replicate,g=40,lengths=1",
+    "n=2,c=16,l=100,o=128,k=3,p=1,g=0,post=glu",
+    "n=2,c=30,l=203,o=384,k=1,g=1,bias=1,post=glu",
+    "n=2,c=30,l=203,o=384,k=3,p=1,g=3,bias=1,pre=relu,post=silu+glu+mish",
+    "n=3,c=24,l=64,o=256,k=3,p=1,g=8,post=glu+film+add",
+    "n=2,c=80,l=300,o=512,k=3,p=1,cg=2,g=4,bias=1,post=silu",
+    "n=3,c=96,l=128,o=384,k=3,p=1,cg=3,g=24",
+};
+
+TEST_F(Sm80OnchipCalls, EveryOptionAndType) {
+  for (const char* line : kLines) {
+    for (const char* type : {"dtype=f32", "dtype=f32,precision=highest", "dtype=f32,precision=medium", "dtype=f16",
+                             "dtype=bf16"}) {
+      const std::string typed = std::string(line) + "," + type;
+      SCOPED_TRACE(typed);
+      expect_right(make_inputs(typed));
+      expect_right(make_inputs(typed, Fill::correlated), 1);
+    }
+  }
+}
+
+TEST_F(Sm80OnchipCalls, ManyDomainsOneAfterTheOther) {
+  expect_right(make_inputs("n=300,c=20,l=150,o=130,k=3,p=1,g=13"));
+  expect_right(make_inputs("n=200,c=20,l=256,o=256,k=3,p=1,g=2"));
+}
+
+TEST_F(Sm80OnchipCalls, AGroupOfTheWholeGpu) {
+  expect_right(make_inputs("n=2,c=16,l=16000,o=200,k=3,p=1,g=1"));
+  expect_right(make_inputs("n=1,c=16,l=16003,o=200,k=3,p=1,g=1"));
+}
+
+TEST_F(Sm80OnchipCalls, SameBitsEveryTime) {
+  for (const char* line : kLines) EXPECT_EQ(check_same_bits(make_inputs(line)), "") << line;
+}
+
+}  // namespace
+}  // namespace convnorm::test

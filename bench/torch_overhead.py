@@ -6,6 +6,9 @@ usage: torch_overhead.py [--device cuda|cpu] [--rounds N]
 The bare operator is PyTorch's documented kind, torch.library.custom_op, with the same arguments and, as ours, gradients
 of its own; it allocates its result and computes nothing. The problem is the smallest that does anything, x (1, 8, 4)
 and weight (8, 8, 1), so that what is timed is the way to the kernel; its computing is part of our time all the same.
+"weight kept" is the operator as modules call it in eval mode; the function, and the operator without a number for its
+weight, pack it at every call. On a GPU ours launch their kernels within the time, the bare operator none: "bare and a
+launch" is a second one that also launches PyTorch's smallest kernel.
 All are timed in turn, in one process, on one thread; printed are medians over the rounds of the mean time of one call.
 """
 import argparse
@@ -28,8 +31,15 @@ def bare(x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tens
     return x.new_empty((1, 8, 4))
 
 
-bare.register_autograd(lambda ctx, grad: (None,) * 7,
-                       setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[:5]))
+@torch.library.custom_op("convnorm_bench::launching", mutates_args=())
+def launching(x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor], beta: Optional[Tensor],
+              attributes: str, weight_id: int = 0) -> Tensor:
+    return x.new_empty((1, 8, 4)).fill_(1)
+
+
+for operator in (bare, launching):
+    operator.register_autograd(lambda ctx, grad: (None,) * 7,
+                               setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[:5]))
 
 
 def candidates(device):
@@ -38,9 +48,13 @@ def candidates(device):
     x = torch.randn(1, 8, 4, device=device)
     operator = torch.ops.convnorm.conv1d_group_norm
     weight, gamma, beta = module.weight, module.gamma, module.beta
-    return {
-        "bare custom operator": lambda: bare(x, weight, None, gamma, beta, "g=2"),
-        "torch.ops.convnorm": lambda: operator(x, weight, None, gamma, beta, "g=2"),
+    line, kept = "g=2", convnorm.nn.WeightId()
+    found = {"bare custom operator": lambda: bare(x, weight, None, gamma, beta, line)}
+    if device == "cuda":
+        found["bare and a launch"] = lambda: launching(x, weight, None, gamma, beta, line)
+    return found | {
+        "torch.ops, weight kept": lambda: operator(x, weight, None, gamma, beta, line, kept.number),
+        "torch.ops, packing": lambda: operator(x, weight, None, gamma, beta, line),
         "functional": lambda: conv1d_group_norm(x, weight, num_groups=2, gamma=gamma, beta=beta),
         "module": lambda: module(x),
         "nn.Conv1d, nn.GroupNorm": lambda: norm(conv(x)),

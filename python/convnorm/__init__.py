@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import backend, functional, nn
-    from ._fuse import FusionReport, fuse, unfuse
+    from ._fuse import FusionReport, fuse, repack, unfuse
 
-__all__ = ["FusionReport", "functional", "fuse", "library_path", "nn", "unfuse", "version"]
+__all__ = ["FusionReport", "functional", "fuse", "library_path", "nn", "repack", "unfuse", "version"]
 
 #: The C library, for ctypes and for other languages.
 library_path: str = str(next(iter(pathlib.Path(__file__).parent.glob("libconvnorm.so*")), ""))
@@ -30,6 +30,7 @@ _WITH_TORCH = {
     "backend": ("backend", None),
     "fuse": ("_fuse", "fuse"),
     "unfuse": ("_fuse", "unfuse"),
+    "repack": ("_fuse", "repack"),
     "FusionReport": ("_fuse", "FusionReport"),
 }
 

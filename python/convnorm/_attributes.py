@@ -31,7 +31,11 @@ class Attributes:
 
     @property
     def line(self) -> str:
-        padding = self.padding if isinstance(self.padding, (int, str)) else "{}:{}".format(*self.padding)
+        if isinstance(self.padding, tuple):
+            left, right = self.padding
+            padding = f"{left}:{right}"
+        else:
+            padding = self.padding
         wanted = {
             "s": (self.stride, 1),
             "d": (self.dilation, 1),

@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree
 
 from . import _patterns, _timing
+from ._held import Held
 from .nn import WeightId
 
 
@@ -38,6 +39,7 @@ class Exported:
             str(symbol): (bounds.lower, bounds.upper) for symbol, bounds in program.range_constraints.items()
         }
         self.watched = [each for each in module.modules() if each is not module]
+        self.held = Held(module, self.watched)
         self._own(module, whole)
         self.kept: list[WeightId] = []
 

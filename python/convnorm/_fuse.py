@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Optional
 
@@ -18,10 +19,14 @@ from torch import Tensor, fx, nn
 
 from . import _patterns, _timing
 from ._export import Exported
+from ._held import Held, Unchanged, is_constant
+from .nn import forget
 
 # Modules inside of a traced one: traced along where they are as small as a block.
 _MOST_INSIDE = 12
 _MOST_VARIANTS = 16
+# torch.fx traces by patching classes that all threads use.
+_tracing = threading.RLock()
 _TYPE_QUESTIONS = {"isinstance", "is_tensor", "type", "hasattr", "issubclass", "callable"}
 
 
@@ -120,6 +125,15 @@ class _Tracer(fx.Tracer):
         super().__init__(param_shapes_constant=False)
         self.traced_func_name = "_convnorm_forward" if isinstance(root, _Fused) else "forward"
         self.inlined: list[nn.Module] = []
+        self._thread = threading.get_ident()
+
+    def call_module(self, module: nn.Module, forward: Callable, arguments: tuple, named: dict[str, Any]) -> Any:
+        if threading.get_ident() != self._thread:
+            return forward(*arguments, **named)
+        return super().call_module(module, forward, arguments, named)
+
+    def getattr(self, name: str, value: Any, *cache: Any) -> Any:
+        return value if threading.get_ident() != self._thread else super().getattr(name, value, *cache)
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
         if isinstance(module, nn.Conv1d) and type(module).forward is not nn.Conv1d.forward and not _hooked(module):
@@ -185,6 +199,11 @@ class _Variant:
     matches: list[_patterns.Match]
     watched: list[nn.Module]  # modules that are not called as such any more
     reasons: dict[str, str]
+    held: Held
+
+    def fits(self) -> bool:
+        """Whether the module is still as it was traced."""
+        return len(self.matches) > 0 and not any(_hooked(each) for each in self.watched) and self.held.still()
 
 
 @dataclass
@@ -198,8 +217,9 @@ class _Call:
 def _variant(module: nn.Module, constants: dict[str, Any], choice: _Choice,
              trial: Optional[tuple[_timing.Pairs, dict[str, Any]]] = None) -> _Variant:
     """Traces and rewrites. Raises whatever tracing raises. `trial`: pairs and arguments by name, to fill the choice."""
-    tracer = _Tracer(module)
-    graph = tracer.trace(module, constants)
+    with _tracing, Unchanged(module):
+        tracer = _Tracer(module)
+        graph = tracer.trace(module, constants)
     for node in list(graph.nodes):  # the checks of constants: the choice of the variant is one
         if node.op == "call_function" and node.target in (torch._assert, fx._symbolic_trace._assert_is_none):
             graph.erase_node(node)
@@ -223,7 +243,8 @@ def _variant(module: nn.Module, constants: dict[str, Any], choice: _Choice,
     _patterns.replace_all(graph, matches, modules)
     graph.lint()
     reasons = {_patterns.name_of(node): why for node, why in matcher.reasons.items()}
-    return _Variant(_timing.function_of(graph, type(module).__name__), matches, watched, reasons)
+    run = _timing.function_of(graph, type(module).__name__)
+    return _Variant(run, matches, watched, reasons, Held(module, watched))
 
 
 class _Fused:
@@ -242,22 +263,27 @@ class _Fused:
         if kind._convnorm_exported is not None:
             exported = kind._convnorm_exported
             if not self.training and not torch.compiler.is_compiling() and exported.fits(arguments, named) and not any(
-                    _hooked(each) for each in exported.watched):
+                    _hooked(each) for each in exported.watched) and exported.held.still():
                 return exported.run(self, arguments, named)
             return kind._convnorm_forward(self, *arguments, **named)
         if not named and len(arguments) == len(kind._convnorm_names) and all(
                 isinstance(each, Tensor) for each in arguments):
             variant = kind._convnorm_variants.get((self.training,))
-            if variant is not None and variant.matches and not any(_hooked(each) for each in variant.watched):
+            if variant is not None and variant.fits():
                 return variant.run(self, *arguments)
         values = dict(zip(kind._convnorm_names, arguments))
         values.update(named)
         if len(values) == len(arguments) + len(named) and values.keys() <= set(kind._convnorm_names):
             full = {**kind._convnorm_defaults, **values}
             variant = _find(self, full)
-            if variant is not None and variant.matches and not any(_hooked(each) for each in variant.watched):
+            if variant is not None and variant.fits():
                 return variant.run(self, *(full[name] for name in kind._convnorm_names))
         return kind._convnorm_forward(self, *arguments, **named)
+
+    def train(self, mode: bool = True) -> nn.Module:
+        if mode:
+            repack(self)
+        return super().train(mode)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         kind = type(self)
@@ -272,7 +298,7 @@ def _find(module: nn.Module, values: dict[str, Any]) -> Optional[_Variant]:
     if values.keys() != set(kind._convnorm_names):
         return None  # an argument is missing: the original forward pass says which
     constants = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
-    if not all(_is_constant(value) for value in constants.values()):
+    if not all(is_constant(value) for value in constants.values()):
         return None
     key = (module.training, *sorted(constants.items(), key=lambda item: item[0]))
     known = kind._convnorm_variants
@@ -280,10 +306,12 @@ def _find(module: nn.Module, values: dict[str, Any]) -> Optional[_Variant]:
         return known[key]
     if torch.compiler.is_compiling() or len(known) >= _MOST_VARIANTS:
         return None
-    try:
-        known[key] = _variant(module, constants, kind._convnorm_choice)
-    except Exception:  # tracing runs the module's own code on proxies, which may fail in any way
-        known[key] = None
+    with _tracing:
+        if key not in known:  # by another thread
+            try:
+                known[key] = _variant(module, constants, kind._convnorm_choice)
+            except Exception:  # tracing runs the module's own code on proxies, which may fail in any way
+                known[key] = None
     return known[key]
 
 
@@ -331,10 +359,6 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _is_constant(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))
-
-
 def _try(module: nn.Module, call: Optional[_Call],
          pairs: Optional[_timing.Pairs]) -> tuple[Optional[_Variant], _Choice, str]:
     """Fuses one module if its forward pass holds the pattern; else leaves it and says why."""
@@ -345,13 +369,13 @@ def _try(module: nn.Module, call: Optional[_Call],
     if arguments is None:
         return None, choice, "its forward pass takes any number of arguments"
     names, defaults = arguments
-    if not all(_is_constant(value) for value in defaults.values()):
+    if not all(is_constant(value) for value in defaults.values()):
         return None, choice, "its defaults are neither numbers nor text"
     constants, trial = defaults, None
     if call is not None:
         values = {**defaults, **dict(zip(names, call.arguments)), **call.named}
         given = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
-        if values.keys() == set(names) and all(_is_constant(value) for value in given.values()):
+        if values.keys() == set(names) and all(is_constant(value) for value in given.values()):
             constants, trial = given, pairs and (pairs, values)
     try:
         variant = _variant(module, constants, choice, trial)
@@ -382,6 +406,14 @@ def _try_export(module: nn.Module, call: _Call,
     if matches:
         _take_over(module, (), {}, choice, exported)
     return exported, choice, ""
+
+
+def _chains(kind: type[_Fused]) -> list[tuple[str, str]]:
+    """Names and texts of what a fused class computes with the operator."""
+    if kind._convnorm_exported is not None:
+        return kind._convnorm_exported.found
+    return [(match.name, match.describe()) for variant in kind._convnorm_variants.values() if variant is not None
+            for match in variant.matches]
 
 
 def _norms_inside(module: nn.Module) -> Iterable[tuple[str, nn.Module]]:
@@ -419,6 +451,10 @@ def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Op
 
     Returns:
         The report; its `model` is the same object, or the fused model where that had to be another one.
+
+    Raises:
+        ValueError: timing=True without example inputs.
+        Whatever the model raises on the example inputs.
     """
     if timing and example_inputs is None:
         raise ValueError("timing=True needs example_inputs")
@@ -430,7 +466,12 @@ def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Op
         model.eval()
         before = _run_in_eval_mode(model, example_inputs, calls)
     for path, module in list(model.named_modules()):
-        if module in done or isinstance(module, _Fused) or type(module).__module__.startswith("torch.nn") and (
+        prefix = f"{path}." if path else ""
+        if isinstance(module, _Fused):
+            for name, chain in _chains(type(module)):
+                report.fused(prefix, name, chain, type(module)._convnorm_choice)
+            continue
+        if module in done or type(module).__module__.startswith("torch.nn") and (
                 type(module) is not nn.Sequential):
             continue
         inside = list(_norms_inside(module))
@@ -438,7 +479,6 @@ def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Op
             continue
         call = calls.get(module)
         variant, choice, why = _try(module, call, pairs)
-        prefix = f"{path}." if path else ""
         if variant is not None:
             for match in variant.matches:
                 report.fused(prefix, match.name, match.describe(), choice)
@@ -481,6 +521,14 @@ def unfuse(model: nn.Module) -> nn.Module:
             module.__class__ = type(module)._convnorm_class
         module.__dict__.pop("_convnorm_kept", None)
     return model
+
+
+def repack(model: nn.Module) -> None:
+    """Forgets what is packed of the weights of `model`, whoever packed it: its own modules, `fuse` or the compiler backend.
+
+    For changes that PyTorch does not count, those through `weight.data`.
+    """
+    forget(model.parameters())
 
 
 def _run_in_eval_mode(model: nn.Module, inputs: tuple, calls: Optional[dict[nn.Module, _Call]] = None) -> Any:

@@ -5,6 +5,7 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import _backward, _library  # noqa: F401  (_library registers the operator)
 from ._attributes import parse
@@ -65,6 +66,10 @@ def _below_autograd(keyset: Any, arguments: tuple) -> Tensor:
 
 
 def _autograd(keyset: Any, *arguments: Any) -> Tensor:
+    if forward_ad._current_level >= 0 and any(
+            isinstance(each, Tensor) and forward_ad.unpack_dual(each).tangent is not None for each in arguments):
+        raise NotImplementedError("convnorm: the operator has no forward-mode gradients; call "
+                                  "convnorm.functional.conv1d_group_norm, which composes them of PyTorch's operators")
     if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
         return _Recorded.apply(keyset, *arguments)
     return _below_autograd(keyset, arguments)

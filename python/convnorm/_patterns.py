@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 
 from . import functional, reference
 from ._attributes import output_length, stages_of
-from .nn import WeightId, kept_under
+from .nn import WeightId
 from .reference import Operands
 
 MOST_POST = 8  # operations after the norm that one problem takes
@@ -424,10 +424,10 @@ def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight:
             cut = min(cut, post.index("add"))
     fused, rest = post[:cut], _stages(post[cut:])
     with_film, with_residual = "film" in fused, "add" in fused
-    y = functional.apply(_line(head, pre, fused, functional.precision_for(x, None)), (
-        x, weight, bias, gamma, beta, None, pre_slope, slope if "prelu" in fused else None,
-        scale.flatten(1) if with_film else None, shift.flatten(1) if with_film else None,
-        residual if with_residual else None), weight_id)
+    y = functional.apply(_line(head, pre, fused, functional.precision_for(x, None)), weight_id, x,
+                         weight, bias, gamma, beta, None, pre_slope, slope if "prelu" in fused else None,
+                         scale.flatten(1) if with_film else None, shift.flatten(1) if with_film else None,
+                         residual if with_residual else None)
     for name, parameter in rest:
         if name == "film":
             y = y * scale + shift
@@ -460,7 +460,7 @@ def run_modules(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, conv: n
                 *others: Any) -> Tensor:
     """A chain whose parameters are those of modules."""
     weight = _current_weight(conv)
-    kept = 0 if conv.training or not isinstance(weight, nn.Parameter) else kept_under(conv._convnorm_kept)
+    kept = 0 if conv.training or not isinstance(weight, nn.Parameter) else conv._convnorm_kept.number
     gamma, beta = (None, None) if norm is None else (norm.weight, norm.bias)
     return run_tensors(head, pre, post, x, weight, conv.bias, gamma, beta, *others, weight_id=kept)
 

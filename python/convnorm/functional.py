@@ -5,6 +5,7 @@ from typing import Optional
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import _attributes, reference
 from ._attributes import Padding, Post, parse, post_of
@@ -24,18 +25,18 @@ def line_of(*attributes: object) -> str:
 @torch.compiler.assume_constant_result
 def _default_precision() -> str:
     """Where PyTorch would take TF32: three 16-bit products, some 70 times more accurate; elsewhere as IEEE fp32."""
-    try:
-        convolutions = torch.backends.cudnn.conv.fp32_precision
-    except AttributeError:
-        convolutions = "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
-    return "high" if convolutions == "tf32" else "highest"
+    # What torch.backends.cudnn.conv.fp32_precision asks, in a tenth of its time.
+    return "high" if torch._C._get_fp32_precision_getter("cuda", "conv") == "tf32" else "highest"
 
 
 def precision_for(x: Tensor, precision: Optional[str]) -> str:
     """The precision asked for, or PyTorch's own switches; a line without one where it makes no difference."""
     if precision is not None:
         return precision
-    return _default_precision() if x.is_cuda and x.dtype == torch.float32 else "high"
+    try:
+        return _default_precision() if x.is_cuda and x.dtype == torch.float32 else "high"
+    except AttributeError:
+        raise TypeError(f"convnorm: x is a {type(x).__name__}, but it must be a tensor") from None
 
 
 def autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
@@ -55,17 +56,30 @@ def _under_functional_gradient() -> bool:
         for level in stack)
 
 
-def apply(line: str, operands: tuple[Optional[Tensor], ...], weight_id: int = 0) -> Tensor:
-    """The operator on `operands`, ordered as `reference.Operands`; where gradients are off, past what records them."""
-    if (torch.is_grad_enabled() or torch.compiler.is_compiling() or operands[0].dtype == torch.float64
-            or torch._C._is_any_autocast_enabled() or torch._C._functorch.peek_interpreter_stack() is not None):
-        return _apply_watched(line, reference.Operands(*operands), weight_id)
+def _carry_tangents(operands: reference.Operands) -> bool:
+    """Whether forward-mode gradients are asked for, which PyTorch's own operators compute."""
+    return forward_ad._current_level >= 0 and any(
+        each is not None and forward_ad.unpack_dual(each).tangent is not None for each in operands)
+
+
+def apply(line: str, weight_id: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor],
+          beta: Optional[Tensor], *others: Optional[Tensor]) -> Tensor:
+    """The operator, where gradients are off past what records them; `others` as in `reference.Operands`."""
+    if (torch.is_grad_enabled() or torch.compiler.is_compiling() or x.dtype == torch.float64
+            or torch._C._is_any_autocast_enabled() or torch._C._functorch.peek_interpreter_stack() is not None
+            or forward_ad._current_level >= 0 or torch._C._get_tracing_state() is not None):
+        return _apply_watched(line, reference.Operands(x, weight, bias, gamma, beta, *others), weight_id)
+    if torch.is_inference_mode_enabled():  # where nothing records
+        return _dispatch(x, weight, bias, gamma, beta, line, weight_id, *others)
     with torch._C._AutoDispatchBelowAutograd():
-        return _dispatch(*operands[:5], line, weight_id, *operands[5:])
+        return _dispatch(x, weight, bias, gamma, beta, line, weight_id, *others)
 
 
 def _apply_watched(line: str, operands: reference.Operands, weight_id: int) -> Tensor:
     """`apply` under autocast, gradients, transforms and compilers, and of float64, which the operator lacks."""
+    compiling = torch.compiler.is_compiling()
+    if torch.compiler.is_exporting() or not compiling and torch._C._get_tracing_state() is not None:
+        weight_id = 0  # the program is for other processes, where the number would be another weight's
     wanted = autocast_dtype(operands.x)
     if wanted is not None:
         residual = operands.residual
@@ -79,7 +93,7 @@ def _apply_watched(line: str, operands: reference.Operands, weight_id: int) -> T
                 raise TypeError(
                     f"convnorm: {name} has dtype {str(tensor.dtype)[6:]}, but x has float64; give both one dtype")
         return reference.conv1d_group_norm(parse(line), operands)
-    if not torch.compiler.is_compiling() and _under_functional_gradient():
+    if not compiling and (_under_functional_gradient() or _carry_tangents(operands)):
         weight = operands.weight.to(x.dtype)
         return reference.conv1d_group_norm(parse(line), operands._replace(weight=weight))
     return _operator(*operands[:5], line, weight_id, *operands[5:])
@@ -159,4 +173,4 @@ def conv1d_group_norm(
         post = post_of(activation, film is not None, residual is not None)
     line = line_of(num_groups, stride, dilation, padding if isinstance(padding, (int, str)) else tuple(padding),
                    padding_mode, groups, eps, pre or "none", post, layout, precision_for(x, precision))
-    return apply(line, (x, weight, bias, gamma, beta, lengths, pre_slope, slope, scale, shift, residual))
+    return apply(line, 0, x, weight, bias, gamma, beta, lengths, pre_slope, slope, scale, shift, residual)

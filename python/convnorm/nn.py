@@ -4,10 +4,11 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from typing import Any, Optional
+from typing import Any, Iterable, Optional
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import functional
 from ._attributes import Padding, Post, line_of, post_of
@@ -20,13 +21,30 @@ def _release(number: int) -> None:
         torch.ops.convnorm.release_weight(number)
 
 
+def forget(parameters: Iterable[Tensor]) -> None:
+    """Lets what was packed of those of them that are weights be packed again, into the same memory."""
+    weights = [each for each in parameters
+               if type(each) in (Tensor, nn.Parameter) and each.dim() == 3 and each.device.type in ("cpu", "cuda")]
+    if weights:
+        with torch.no_grad():
+            torch.ops.convnorm.forget_packed(weights)
+
+
+def _forget_stepped(optimizer: torch.optim.Optimizer, _arguments: Any, _named: Any) -> None:
+    # Steps of fused kernels, PyTorch's own among them, write without counting a change.
+    if WeightId.living:
+        forget(each for group in optimizer.param_groups for each in group["params"])
+
+
 class WeightId:
     """A number under which a packed weight is kept. No other gets it; what is kept goes when this object does."""
 
     _numbers = itertools.count(1)  # 0 stands for none
+    living: weakref.WeakSet = weakref.WeakSet()
 
     def __init__(self) -> None:
         self.number = next(self._numbers)
+        self.living.add(self)
         weakref.finalize(self, _release, self.number).atexit = False
 
     def forget(self) -> None:
@@ -40,9 +58,15 @@ class WeightId:
         return WeightId, ()
 
 
-def kept_under(kept: WeightId) -> int:
-    # An exported program is for other processes, where the number would be another module's.
-    return 0 if torch.compiler.is_exporting() else kept.number
+register_optimizer_step_post_hook(_forget_stepped)
+
+_PADDING_MODES = ("zeros", "reflect", "replicate")
+_PRECISIONS = ("highest", "high", "medium")
+
+
+def _one(value: Any) -> Any:
+    """(2,) -> 2, as nn.Conv1d takes it."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 class Conv1dGroupNorm(nn.Module):
@@ -52,9 +76,9 @@ class Conv1dGroupNorm(nn.Module):
     as `nn.Conv1d` and then `nn.GroupNorm` under the same seed. A state_dict of `nn.Sequential(conv, norm)` can be
     loaded.
 
-    In eval mode the packed weight is kept, per shape of x, and packed again when PyTorch counts a change of `weight`:
-    an optimizer's step, load_state_dict, `.to()`, an in-place edit. What is written through `weight.data` is not
-    counted: call `repack()`. A CUDA graph captured in eval mode reads the packed weight: after a change call the module
+    In eval mode the packed weight is kept, per shape of x, and packed again when `weight` changes: by an optimizer's
+    step, load_state_dict, `.to()`, an in-place edit. What is written through `weight.data` PyTorch does not count: call
+    `repack()`. A CUDA graph captured in eval mode reads the packed weight: after a change call the module
     once outside of the graph. In train mode the weight is packed at every call, and inside captured graphs.
 
     Args:
@@ -66,7 +90,12 @@ class Conv1dGroupNorm(nn.Module):
         activation: after the norm, as in `convnorm.functional.conv1d_group_norm`.
         precision: of float32 on GPUs; None follows PyTorch's switches.
 
-    Shapes: x (N, C_in, L) -> (N, C_y, L_out); film (N, channels) twice; residual as the result; lengths (N).
+    Shapes: x (N, C_in, L) -> (N, C_y, L_out); film (N, channels) twice; residual as the result; lengths (N), in
+    elements of L. Source: docs/problem-line.md.
+
+    Raises:
+        ValueError: an argument of the constructor breaks a rule; the sentence names it.
+        RuntimeError, TypeError: a call does, as in `convnorm.functional.conv1d_group_norm`.
     """
 
     def __init__(self, in_channels: int, out_channels: int, num_groups: int, kernel_size: int = 3, stride: int = 1,
@@ -79,12 +108,20 @@ class Conv1dGroupNorm(nn.Module):
         if groups <= 0 or in_channels % groups or out_channels % groups:
             raise ValueError(f"groups={groups} must be a positive divisor of in_channels={in_channels} and "
                              f"out_channels={out_channels}")
+        kernel_size, stride, dilation, padding = map(_one, (kernel_size, stride, dilation, padding))
         for name, value in (("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation)):
-            if value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
-        sides = (padding,) if isinstance(padding, int) else () if isinstance(padding, str) else tuple(padding)
-        if any(side < 0 for side in sides):
-            raise ValueError(f"padding={padding} must not be negative")
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}={value} must be a whole number of at least 1")
+        sides = (padding,) if isinstance(padding, int) else () if padding in ("same", "causal") else tuple(padding)
+        if len(sides) > 2 or any(not isinstance(side, int) or side < 0 for side in sides):
+            raise ValueError(f"padding={padding!r} must be a number that is not negative, (left, right), 'same' or "
+                             "'causal'")
+        if padding_mode not in _PADDING_MODES:
+            raise ValueError(f"padding_mode={padding_mode!r} is not among {', '.join(_PADDING_MODES)}")
+        if not eps > 0:
+            raise ValueError(f"eps={eps} must be above 0")
+        if precision not in (None, *_PRECISIONS):
+            raise ValueError(f"precision={precision!r} is not among {', '.join(_PRECISIONS)}")
         self.in_channels, self.out_channels, self.num_groups = in_channels, out_channels, num_groups
         self.kernel_size, self.stride, self.dilation, self.groups = kernel_size, stride, dilation, groups
         self.padding = padding if isinstance(padding, (int, str)) else sides
@@ -100,7 +137,7 @@ class Conv1dGroupNorm(nn.Module):
             (precision, film, residual): line_of(
                 num_groups, stride, dilation, self.padding, padding_mode, groups, eps, "none",
                 post_of(self.activation, film, residual), "ncl", precision)
-            for precision in ("highest", "high", "medium") for film in (False, True) for residual in (False, True)}
+            for precision in _PRECISIONS for film in (False, True) for residual in (False, True)}
         self._kept = WeightId()
         self.reset_parameters()
 
@@ -117,10 +154,11 @@ class Conv1dGroupNorm(nn.Module):
     @classmethod
     def from_modules(cls, conv: nn.Conv1d, norm: nn.GroupNorm, activation: Post = None) -> "Conv1dGroupNorm":
         """A module that shares the parameters of `conv` and `norm`."""
+        for given, kind in ((conv, nn.Conv1d), (norm, nn.GroupNorm)):
+            if not isinstance(given, kind) or nn.parameter.is_lazy(given.weight):
+                raise TypeError(f"{given} must be an initialised nn.{kind.__name__}")
         if norm.num_channels != conv.out_channels:
             raise ValueError(f"norm has {norm.num_channels} channels, but conv gives {conv.out_channels}")
-        if conv.padding_mode not in ("zeros", "reflect", "replicate"):
-            raise ValueError(f"padding_mode={conv.padding_mode!r} is not among zeros, reflect, replicate")
         padding = conv.padding if isinstance(conv.padding, str) else conv.padding[0]
         fused = cls(conv.in_channels, conv.out_channels, norm.num_groups, conv.kernel_size[0], conv.stride[0],
                     {"valid": 0}.get(padding, padding), conv.dilation[0], norm.eps, norm.affine, groups=conv.groups,
@@ -131,16 +169,17 @@ class Conv1dGroupNorm(nn.Module):
     def forward(self, x: Tensor, *, film: Optional[tuple[Tensor, Tensor]] = None, residual: Optional[Tensor] = None,
                 slope: Optional[Tensor] = None, lengths: Optional[Tensor] = None) -> Tensor:
         line = self._lines[functional.precision_for(x, self.precision), film is not None, residual is not None]
-        kept = 0 if self.training else kept_under(self._kept)
+        kept = 0 if self.training else self._kept.number
         own = self._parameters  # by their names nn.Module finds them last, which takes a third of the call
         if "weight" in own and "bias" in own and "gamma" in own and "beta" in own:
-            operands = x, own["weight"], own["bias"], own["gamma"], own["beta"]
-        else:  # reparametrized
-            operands = x, self.weight, self.bias, self.gamma, self.beta
-        if film is not None or residual is not None or slope is not None or lengths is not None:
-            scale, shift = film if film is not None else (None, None)
-            operands += (lengths, None, slope, scale, shift, residual)
-        return functional.apply(line, operands, kept)
+            weight, bias, gamma, beta = own["weight"], own["bias"], own["gamma"], own["beta"]
+        else:  # reparametrized; what is computed for each call is not kept
+            weight, bias, gamma, beta = self.weight, self.bias, self.gamma, self.beta
+            kept = kept if isinstance(weight, nn.Parameter) else 0
+        if film is None and residual is None and slope is None and lengths is None:
+            return functional.apply(line, kept, x, weight, bias, gamma, beta)
+        scale, shift = film if film is not None else (None, None)
+        return functional.apply(line, kept, x, weight, bias, gamma, beta, lengths, None, slope, scale, shift, residual)
 
     def repack(self) -> None:
         """Forgets the packed weight: after changes that PyTorch does not count, those through `weight.data`."""

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from convnorm import repack
 from convnorm.backend import convnorm
 from support import expect_close, w_fill, x_fill
 from test_fuse import NETWORKS, Film, block, calls  # noqa: F401  (a fixture)
@@ -56,6 +57,17 @@ def test_weights_that_change_and_other_models():
                 expect_close(compiled(x_fill(2, 6, 20)), model(x_fill(2, 6, 20)))
                 model[0].weight.mul_(-1)
                 expect_close(compiled(x_fill(2, 6, 20)), model(x_fill(2, 6, 20)))
+
+
+def test_data_that_changes_uncounted_is_seen_after_repack():
+    model = nn.Sequential(nn.Conv1d(6, 8, 3, padding=1), nn.GroupNorm(4, 8)).eval()
+    compiled = torch.compile(model, backend="convnorm", options=EAGER)
+    x = x_fill(2, 6, 20)
+    with torch.no_grad():
+        compiled(x)
+        model[0].weight.data.mul_(-1)
+        repack(model)
+        expect_close(compiled(x), model(x))
 
 
 def test_by_name_with_inductor():

@@ -32,7 +32,7 @@ def test_opcheck(line, changes):
     torch.library.opcheck(OPERATOR, (*given[:5], line, 0, *given[5:]))
 
 
-def test_opcheck_in_bfloat16_b088():
+def test_b088_opcheck_in_bfloat16():
     given = leaves(s1(torch.bfloat16))
     torch.library.opcheck(OPERATOR, (*given[:5], S1_LINE, 0, *given[5:]),
                           test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
@@ -59,6 +59,32 @@ def test_compiled_whole_with_dynamic_batch_and_length(mode):
         (ours,) = torch.autograd.grad(compiled(x).square().sum(), x)
         (wanted,) = torch.autograd.grad(net(x).square().sum(), x)
         expect_close(ours, wanted, 1e-4)
+
+
+def test_b088_trained_in_float16_and_channels_last_without_graph_break():
+    torch._dynamo.reset()
+    module = Conv1dGroupNorm(6, 8, 4, activation="silu").half()
+    x = x_fill(2, 20, 6, dtype=torch.float16).transpose(1, 2).requires_grad_()
+    y = torch.compile(module, fullgraph=True, backend="aot_eager")(x)
+    grad = torch.randn_like(y)
+    wants = [x, *module.parameters()]
+    found = torch.autograd.grad(y, wants, grad)
+    assert torch.equal(y, module(x))
+    for ours, eager in zip(found, torch.autograd.grad(module(x), wants, grad)):
+        expect_close(ours, eager, 2e-3)
+
+
+def test_traced_programs_name_no_weight_of_this_process():
+    module, x = Conv1dGroupNorm(6, 8, 4).eval(), x_fill(2, 6, 20)
+    for gradients in (torch.enable_grad, torch.no_grad):
+        with gradients():
+            module(x)
+            traced = torch.jit.trace(module, (x,))
+            saved = io.BytesIO()
+            torch.jit.save(traced, saved)
+            saved.seek(0)
+            assert torch.equal(torch.jit.load(saved)(2 * x), module(2 * x))
+    assert "value=0]" in str(traced.graph) and f"value={module._kept.number}]" not in str(traced.graph)
 
 
 def test_inductor_without_graph_break():

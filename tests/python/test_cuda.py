@@ -1,4 +1,5 @@
 """The operator on GPUs: numbers, streams, graphs, devices."""
+import ctypes
 import threading
 
 import pytest
@@ -46,6 +47,29 @@ def test_gradients(line, operands):
     for actual, wants in zip(found, wanted):
         scale = wants.abs().max().clamp(min=1)
         expect_close(actual / scale, wants / scale, 1e-4)
+
+
+@pytest.mark.parametrize("weight_id", [0, 1 << 40])
+def test_opcheck(weight_id):
+    given = leaves(on_gpu(s1()))
+    torch.library.opcheck(torch.ops.convnorm.conv1d_group_norm.default,
+                          (*given[:5], S1_LINE + ",post=silu", weight_id, *given[5:]))
+    torch.ops.convnorm.release_weight(weight_id)
+
+
+def test_fused_optimizers_are_seen():
+    module = Conv1dGroupNorm(6, 8, 4).cuda().eval()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1, fused=True)
+    x = x_fill(2, 6, 20).cuda()
+    with torch.no_grad():
+        before = module(x)
+    module(x).square().sum().backward()
+    optimizer.step()
+    with torch.no_grad():
+        y = module(x)
+        assert not torch.equal(y, before)
+        expect_close(y, nn.functional.group_norm(nn.functional.conv1d(x.double(), module.weight.double(), padding=1), 4,
+                                                 module.gamma.double(), module.beta.double()), 1e-4)
 
 
 def test_b068_side_stream():
@@ -111,6 +135,93 @@ def test_graphs_outlive_training_and_many_shapes():
             module(torch.randn(2, 6, length, device="cuda"))
         graph.replay()
         assert torch.equal(y, wanted)
+
+
+def captured(work):
+    """A graph of `work`, and how many of its kernels may start before the one before them has ended."""
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        work()
+    major = torch.version.cuda.split(".")[0]
+    runtime = ctypes.CDLL(f"libcudart.so.{major}")
+    edges_of = runtime.cudaGraphGetEdges if int(major) >= 13 else runtime.cudaGraphGetEdges_v2
+    raw, count = ctypes.c_void_p(graph.raw_cuda_graph()), ctypes.c_size_t()
+    assert edges_of(raw, None, None, None, ctypes.byref(count)) == 0
+    nodes, data = (ctypes.c_void_p * count.value), (ctypes.c_ubyte * (8 * count.value))()
+    assert edges_of(raw, nodes(), nodes(), data, ctypes.byref(count)) == 0
+    graph.instantiate()
+    return graph, sum(kind == 1 for kind in data[2::8])  # cudaGraphDependencyTypeProgrammatic
+
+
+def policy_block():
+    module = Conv1dGroupNorm(512, 512, 8, 5, padding=2, activation="mish").cuda().eval()
+    nn.init.normal_(module.gamma)
+    x = torch.randn(1, 512, 16, device="cuda")
+    line = module._lines[convnorm.functional.precision_for(x, None), False, False]
+    path = torch.ops.convnorm.path(x, module.weight, None, module.gamma, module.beta, line)
+    if not path.startswith("sm90_stream"):
+        pytest.skip(f"{path} has no use for the promise of constant weights")
+    return module, x
+
+
+def test_kept_weights_are_promised_to_captured_graphs():
+    module, x = policy_block()
+    other = policy_block()[0]
+    changed = policy_block()[0]
+    source, buffer, side = torch.randn_like(changed.weight), torch.empty_like(x), torch.cuda.Stream()
+
+    def work(out):
+        out["run"] = other(module(x))
+        out["after PyTorch's kernel"] = module(out["run"] * 0.5)
+        buffer.copy_(out["run"])
+        out["after a copy"] = other(buffer)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            elsewhere = other(x)
+        again = module(x)
+        torch.cuda.current_stream().wait_stream(side)
+        out["after two streams"] = module(elsewhere + again)
+
+    def function(weight, gamma, beta):
+        return convnorm.functional.conv1d_group_norm(x, weight, num_groups=8, gamma=gamma, beta=beta, padding=2,
+                                                     activation="mish")
+
+    def work_with_packing(out):
+        changed.weight.copy_(source)
+        out["packed in the graph"] = changed(x)
+
+    replayed, eager = {}, {}
+    with torch.no_grad():
+        changed(x)
+        work(eager)
+        graph, dependent = captured(lambda: work(replayed))
+        assert dependent >= 2
+        packing, none = captured(lambda: work_with_packing(replayed))
+        assert none == 0
+        assert captured(lambda: function(module.weight, module.gamma, module.beta))[1] == 0
+        for _ in range(50):
+            x.copy_(torch.randn_like(x))
+            graph.replay()
+            packing.replay()
+            work(eager)
+            eager["packed in the graph"] = function(source, changed.gamma, changed.beta)
+            for name, each in eager.items():
+                assert torch.equal(replayed[name], each), name
+            changed.weight.zero_()
+
+
+def test_a_graph_reads_the_weight_that_was_packed_just_before_it():
+    module, x = policy_block()
+    out = {}
+    with torch.no_grad():
+        module(x)
+        graph, dependent = captured(lambda: out.update(y=module(module(x))))
+        assert dependent == 1
+        for _ in range(300):
+            module.weight.mul_(-1)
+            wanted = module(module(x))
+            graph.replay()
+            assert torch.equal(out["y"], wanted)
 
 
 def test_b070_graph_of_forward_and_backward():

@@ -1,6 +1,8 @@
 """convnorm.fuse on networks of the shapes that are met."""
 import copy
 import pickle
+import sys
+import threading
 
 import pytest
 import torch
@@ -274,6 +276,120 @@ def test_weights_that_change_are_seen():
         model[0].weight.mul_(-1)
         y = model(*X)
         expect_close(y, convnorm.unfuse(model)(*X))
+
+
+def test_data_that_changes_uncounted_is_seen_after_repack():
+    model = nn.Sequential(*block()).eval()
+    convnorm.fuse(model)
+    with torch.no_grad():
+        for forget in (lambda: convnorm.repack(model), lambda: model.train().eval()):
+            model(*X)
+            model[0].weight.data.mul_(-1)
+            forget()
+            y = model(*X)
+            expect_close(y, convnorm.unfuse(copy.deepcopy(model))(*X))
+
+
+CHANGES = {
+    "dropout on in eval mode": lambda model: model[1].train(),
+    "eps": lambda model: setattr(model[2], "eps", 0.5),
+    "groups": lambda model: setattr(model[2], "num_groups", 2),
+    "padding": lambda model: setattr(model[0], "padding", (2,)),
+    "another convolution": lambda model: model.__setitem__(0, nn.Conv1d(6, 8, 5, padding=1)),
+    "another norm": lambda model: model.__setitem__(2, nn.GroupNorm(2, 8)),
+    "another activation": lambda model: model.__setitem__(3, nn.ReLU()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_modules_that_change_are_seen(change, calls):
+    conv, norm, act = block()
+    model = nn.Sequential(conv, nn.Dropout(0.5), norm, act).eval()
+    convnorm.fuse(model)
+    model(*X)
+    assert len(calls) == 1
+    CHANGES[change](model)
+    torch.manual_seed(1)
+    y = model(*X)
+    torch.manual_seed(1)
+    assert torch.equal(y, convnorm.unfuse(model)(*X))
+
+
+class WithCode(nn.Module):
+    """A block whose forward pass does more than a graph can hold, or less than it seems."""
+
+    def __init__(self, code):
+        super().__init__()
+        self.conv, self.norm, self.act = block()
+        self.code, self.on, self.count, self.seen = code, True, 0, []
+
+    def forward(self, x):
+        return self.code(self, self.act(self.norm(self.conv(x))))
+
+
+def counts(module, y):
+    module.count += 1
+    return y
+
+
+def collects(module, y):
+    module.seen.append(y)
+    return y
+
+
+@pytest.mark.parametrize("code, reason", [(counts, "changes its attribute 'count'"),
+                                          (collects, "changes its attribute 'seen'"),
+                                          (lambda module, y: y + torch.randn(1), "makes a tensor out of nothing")])
+def test_code_that_must_run_at_every_call_is_left(code, reason):
+    model = WithCode(code).eval()
+    report = convnorm.fuse(model)
+    assert not report.fused and reason in str(report) and "_tensor_constant0" not in vars(model)
+    assert model.count == 0 and model.seen == []
+    assert code is not collects or torch.equal(model(*X), model.seen[0])
+
+
+def test_settings_of_the_module_itself_are_seen(calls):
+    model = WithCode(lambda module, y: y + 1 if module.on else y).eval()
+    convnorm.fuse(model)
+    with_one = model(*X)
+    assert len(calls) == 1
+    model.on = False
+    expect_close(model(*X), with_one - 1)
+
+
+def test_other_threads_do_not_see_the_tracing():
+    model, other = Optional_().eval(), nn.Sequential(nn.Conv1d(6, 8, 3), nn.ReLU())
+    convnorm.fuse(model)
+    wrong, done = [], threading.Event()
+
+    def work():
+        while not done.is_set():
+            try:
+                other(*X)
+                assert type(model(*X)) is torch.Tensor
+            except Exception as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for scale in range(12):
+            model(*X, None, float(scale))  # each traced anew
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert not wrong, wrong[0]
+
+
+def test_fused_twice_is_said_twice():
+    model = nn.Sequential(*block()).eval()
+    first = convnorm.fuse(model)
+    assert str(convnorm.fuse(model)) == str(first) and first.fused
 
 
 def test_changed_results_are_put_back(monkeypatch):

@@ -1,9 +1,14 @@
 """convnorm.nn.Conv1dGroupNorm."""
 import gc
+import threading
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
+from torch.nn.utils import prune
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from convnorm.nn import Conv1dGroupNorm
 from support import expect_close, x_fill
@@ -76,12 +81,29 @@ def changes():
         module(x_fill(2, 6, 20)).square().sum().backward()
         optimizer.step()
 
+    def fused_step(module):  # whose kernel counts no change
+        optimizer = torch.optim.AdamW(module.parameters(), lr=0.1, fused=True)
+        module(x_fill(2, 6, 20)).square().sum().backward()
+        optimizer.step()
+
+    def normed(module):
+        nn.utils.parametrizations.weight_norm(module)
+        with torch.no_grad():
+            module(x_fill(2, 6, 20))
+            module.parametrizations.weight.original0.mul_(2)
+
     def through_data(module):
         module.weight.data.mul_(2)
         module.repack()
 
     return {
         "optimizer": step,
+        "fused optimizer": fused_step,
+        "pruned": lambda module: prune.l1_unstructured(module, "weight", 0.5),
+        "parametrized": normed,
+        "loaded by assignment": lambda module: module.load_state_dict(Conv1dGroupNorm(6, 8, 4).state_dict(),
+                                                                      assign=True),
+        "through a view": lambda module: module.weight.detach().view(-1)[3:9].fill_(2),
         "in place": lambda module: module.weight.detach().add_(1),
         "load_state_dict": lambda module: module.load_state_dict(Conv1dGroupNorm(6, 8, 4).state_dict()),
         "new parameter": lambda module: setattr(module, "weight", nn.Parameter(torch.randn(8, 6, 3))),
@@ -101,6 +123,86 @@ def test_packed_weight_follows(change):
     with torch.no_grad():
         expect_close(module(x), nn.functional.group_norm(nn.functional.conv1d(x, module.weight, None, 1, 1), 4,
                                                          module.gamma, module.beta))
+
+
+def composed(module, x, weight=None):
+    z = nn.functional.conv1d(x, module.weight if weight is None else weight, module.bias, 1, 1)
+    return nn.functional.group_norm(z, 4, module.gamma, module.beta)
+
+
+def test_replicas_in_threads():
+    module, x = Conv1dGroupNorm(6, 8, 4).eval(), x_fill(2, 6, 20)
+    with torch.no_grad():
+        module(x)
+    # As nn.DataParallel makes them: with tensors in the place of parameters, and everything else shared.
+    replicas = [module._replicate_for_data_parallel() for _ in range(3)]
+    for factor, each in enumerate(replicas):
+        each.weight, each.bias = module.weight.detach() * (factor + 1), None
+        each.gamma, each.beta = module.gamma.detach(), module.beta.detach()
+    found = {}
+
+    def work(each):
+        with torch.no_grad():
+            for _ in range(50):
+                found[each] = each(x)
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in replicas]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for each in replicas:
+        expect_close(found[each], composed(module, x, each.weight))
+
+
+def test_other_parameters_for_one_call():
+    module, x = Conv1dGroupNorm(6, 8, 4).eval(), x_fill(2, 6, 20)
+    others = {name: torch.randn_like(each) for name, each in module.named_parameters()}
+    with torch.no_grad():
+        before = module(x)
+        y = torch.func.functional_call(module, others, (x,))
+        assert torch.equal(module(x), before)
+        both = {name: torch.stack([each, each]) for name, each in others.items()}
+        of_two = torch.func.vmap(lambda each: torch.func.functional_call(module, each, (x,)))(both)
+        expect_close(of_two, torch.stack([y, y]))
+        module.load_state_dict(others)
+        expect_close(module(x), y)
+
+
+@pytest.mark.parametrize("gradients", [torch.enable_grad, torch.no_grad])
+def test_forward_mode_gradients(gradients):
+    module, x = Conv1dGroupNorm(6, 8, 4).eval(), x_fill(2, 6, 20)
+    _, wanted = torch.func.jvp(lambda each: composed(module, each), (x,), (torch.cos(x),))
+    with gradients(), forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.cos(x))
+        expect_close(forward_ad.unpack_dual(module(dual)).tangent, wanted, 1e-4)
+        with pytest.raises(NotImplementedError, match="forward-mode"):
+            torch.ops.convnorm.conv1d_group_norm(dual, module.weight, None, module.gamma, module.beta, "p=1,g=4")
+
+
+@pytest.mark.parametrize("gradients", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_modes_and_subclasses_see_the_operator(gradients):
+    class Other(torch.Tensor):
+        pass
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    class Dispatches(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    module, x = Conv1dGroupNorm(6, 8, 4).eval(), x_fill(2, 6, 20)
+    for mode in (Functions, Dispatches):
+        seen = []
+        with gradients(), mode():
+            module(x)
+        assert any("conv1d_group_norm" in each for each in seen), seen
+    with gradients():
+        assert type(module(x.as_subclass(Other))) is Other
 
 
 def test_packed_weights_of_many_shapes_stay_right():
@@ -148,10 +250,30 @@ def test_inference_tensors_are_packed_at_every_call():
 @pytest.mark.parametrize("arguments, named", [
     ((6, 8, 0), "num_groups=0"), ((6, 8, -1), "num_groups=-1"), ((6, 6, 4), "num_groups=4 .*out_channels=6"),
     ((6, 8, 4, 3, 0), "stride=0"), ((6, 8, 4, 3, 1, -1), "padding=-1"), ((6, 8, 4, 3, 1, 1, 0), "dilation=0"),
+    ((6, 8, 4, 3, 1.5), "stride=1.5"), ((6, 8, 4, 3, 1, (1, 2, 3)), r"padding=\(1, 2, 3\)"),
+    ((6, 8, 4, 3, 1, "full"), "padding='full'"), ((6, 8, 4, 3, 1, 1, 1, 0.0), "eps=0.0 must be above 0"),
 ])
 def test_b028_to_b031_refused_in_the_constructor(arguments, named):
     with pytest.raises(ValueError, match=named):
         Conv1dGroupNorm(*arguments)
+
+
+def test_takes_what_conv1d_takes_and_names_what_it_does_not():
+    x = x_fill(2, 6, 20)
+    module = Conv1dGroupNorm(6, 8, 4, (3,), (2,), (1,), (1,))
+    expect_close(module(x), nn.functional.group_norm(nn.functional.conv1d(x, module.weight, None, 2, 1), 4))
+    with pytest.raises(ValueError, match="padding_mode='circular'"):
+        Conv1dGroupNorm(6, 8, 4, padding_mode="circular")
+    with pytest.raises(ValueError, match="precision='best'"):
+        Conv1dGroupNorm(6, 8, 4, precision="best")
+    for conv, norm in ((nn.Conv2d(6, 8, 3), nn.GroupNorm(4, 8)), (nn.LazyConv1d(8, 3), nn.GroupNorm(4, 8)),
+                       (nn.Conv1d(6, 8, 3), nn.BatchNorm1d(8))):
+        with pytest.raises(TypeError, match="must be an initialised nn"):
+            Conv1dGroupNorm.from_modules(conv, norm)
+    with pytest.raises(TypeError, match="x is a NoneType"):
+        module(None)
+    with pytest.raises(RuntimeError, match=r"x \(2, 5, 20\) has 5 channels, but weight \(8, 6, 3\)"):
+        module(x[:, :5])
 
 
 def test_training_learns():

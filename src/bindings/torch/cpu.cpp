@@ -29,6 +29,8 @@ constexpr Backend kCpu = {
 
 void forget_weight(int64_t id) { weight_cache().forget(id); }
 
+void forget_packed(std::vector<Tensor> weights) { weight_cache().forget(weights); }
+
 void release_weight(int64_t id) { weight_cache().release(id); }
 
 std::string info() {
@@ -62,6 +64,7 @@ STABLE_TORCH_LIBRARY(convnorm, library) {
       "film_scale=None, "
       "Tensor? film_shift=None, Tensor? residual=None) -> str");
   library.def("forget_weight(int weight_id) -> ()");
+  library.def("forget_packed(Tensor[] weights) -> ()");
   library.def("release_weight(int weight_id) -> ()");
   library.def("info() -> str");
 }
@@ -73,6 +76,7 @@ STABLE_TORCH_LIBRARY_IMPL(convnorm, CPU, library) {
 
 STABLE_TORCH_LIBRARY_IMPL(convnorm, CompositeExplicitAutograd, library) {
   library.impl("forget_weight", TORCH_BOX(&forget_weight));
+  library.impl("forget_packed", TORCH_BOX(&forget_packed));
   library.impl("release_weight", TORCH_BOX(&release_weight));
   library.impl("info", TORCH_BOX(&info));
 }

@@ -121,6 +121,11 @@ std::shared_ptr<const Plan> plan_for(const Backend& backend, const Inputs& in) {
     refuse("weight has dtype " + name_of(type) + ", but x has " + name_of(in.x.scalar_type()) +
            "; give weight that dtype, or float32, which is rounded when the weight is packed");
   }
+  if (const int64_t taken = in.weight.size(1) * plan->problem.conv_groups; taken != plan->problem.c) {
+    refuse("x " + shape_of(in.x) + " has " + std::to_string(plan->problem.c) + " channels, but weight " +
+           shape_of(in.weight) + " with groups=" + std::to_string(plan->problem.conv_groups) + " takes " +
+           std::to_string(taken));
+  }
   check_shape("weight", in.weight, {plan->problem.o, plan->problem.c / plan->problem.conv_groups, plan->problem.k});
   return plan;
 }
@@ -274,11 +279,12 @@ Tensor conv1d_group_norm(const Backend& backend, Inputs in) {
   Tensor y = new_y(*plan, in.x);
   if (y.numel() == 0) return y;
   const convnorm_launch launch = backend.launch(in.x.get_device_index());
-  const Tensor packed = weight_cache().packed(backend, launch, in.weight_id, plan, in.weight);
+  const PackedWeight packed = weight_cache().packed(backend, launch, in.weight_id, plan, in.weight);
   const Workspace workspace(*plan, in.x);
-  arguments.tensors.packed_weight = packed.const_data_ptr();
+  arguments.tensors.packed_weight = packed.bytes.const_data_ptr();
   arguments.tensors.y = y.mutable_data_ptr();
-  expect_ok(convnorm_execute(plan->handle, &arguments.tensors, workspace.data(), plan->workspace_bytes, &launch));
+  const convnorm_plan* chosen = packed.dependent != nullptr ? packed.dependent->handle : plan->handle;
+  expect_ok(convnorm_execute(chosen, &arguments.tensors, workspace.data(), plan->workspace_bytes, &launch));
   return y;
 }
 

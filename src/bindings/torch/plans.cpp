@@ -31,11 +31,9 @@ std::string problem_line(const PlanKey& key) {
          "dtype=" + dtype_key(key.dtype) + "," + key.attributes;
 }
 
-std::shared_ptr<const Plan> create(const PlanKey& key) {
+std::shared_ptr<const Plan> create(const convnorm_problem& problem, const convnorm_plan_options& options) {
   auto plan = std::make_shared<Plan>();
-  expect_ok(convnorm_problem_parse(problem_line(key).c_str(), &plan->problem));
-  const convnorm_plan_options options = {
-      .device = key.device, .threads = key.threads, .path = nullptr, .target = nullptr};
+  plan->problem = problem;
   expect_ok(convnorm_plan_create(&plan->problem, &options, &plan->handle));
   plan->packed_bytes = convnorm_plan_packed_size(plan->handle);
   plan->workspace_bytes = convnorm_plan_workspace_size(plan->handle);
@@ -44,7 +42,23 @@ std::shared_ptr<const Plan> create(const PlanKey& key) {
   return plan;
 }
 
+std::shared_ptr<const Plan> create(const PlanKey& key) {
+  convnorm_problem problem;
+  expect_ok(convnorm_problem_parse(problem_line(key).c_str(), &problem));
+  return create(
+      problem,
+      {.device = key.device, .threads = key.threads, .path = nullptr, .target = nullptr, .constant_weights = 0});
+}
+
 }  // namespace
+
+std::shared_ptr<const Plan> with_constant_weights(const Plan& plan) {
+  return create(plan.problem, {.device = CONVNORM_CUDA,
+                               .threads = 0,
+                               .path = convnorm_plan_path(plan.handle),
+                               .target = nullptr,
+                               .constant_weights = 1});
+}
 
 void expect_ok(convnorm_status status) {
   if (status != CONVNORM_OK) throw std::runtime_error(std::string("convnorm: ") + convnorm_last_error());

@@ -25,6 +25,9 @@ struct Plan {
   int64_t l_out = 0;  // outputs along L
 };
 
+// A plan of the same problem with the promise of convnorm_plan_options::constant_weights, on the current device.
+std::shared_ptr<const Plan> with_constant_weights(const Plan& plan);
+
 // Everything that a plan depends on.
 struct PlanKey {
   std::string attributes;

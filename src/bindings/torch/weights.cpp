@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 #include <utility>
 
 namespace convnorm_torch {
@@ -51,13 +52,13 @@ Tensor new_bytes(const Tensor& like, size_t bytes) {
   return Tensor(handle);
 }
 
-Tensor WeightCache::packed(const Backend& backend, const convnorm_launch& launch, int64_t id,
-                           const std::shared_ptr<const Plan>& plan, const Tensor& weight) {
+PackedWeight WeightCache::packed(const Backend& backend, const convnorm_launch& launch, int64_t id,
+                                 const std::shared_ptr<const Plan>& plan, const Tensor& weight) {
   const auto dtype = scalar_type(plan->problem.dtype);
   const auto pack_once = [&] {
     Tensor packed = new_bytes(weight, plan->packed_bytes);
     pack_into(*plan, launch, weight, dtype, packed);
-    return packed;
+    return PackedWeight{packed, nullptr};
   };
   if (id == 0) return pack_once();
 
@@ -67,8 +68,9 @@ Tensor WeightCache::packed(const Backend& backend, const convnorm_launch& launch
   if (found != entries.end() && found->weight.const_data_ptr() == weight.const_data_ptr() &&
       found->version == ask<int64_t>("aten::_version", weight)) {
     if (std::ranges::find(found->users, launch.stream) == found->users.end()) found->users.push_back(launch.stream);
-    found->captured = found->captured || backend.capturing(launch);
-    return found->packed;
+    if (!backend.capturing(launch)) return {found->packed, nullptr};
+    found->captured = true;
+    return {found->packed, found->dependent};
   }
   if (ask<bool>("aten::is_inference", weight)) return pack_once();
   const int64_t version = ask<int64_t>("aten::_version", weight);
@@ -80,9 +82,19 @@ Tensor WeightCache::packed(const Backend& backend, const convnorm_launch& launch
     found->weight = detached(weight);
     found->version = version;
     backend.wait(launch);
-    return found->packed;
+    return {found->packed, nullptr};
   }
-  Entry entry{plan, detached(weight), version, pack_once(), &backend, launch.stream, {launch.stream}, false};
+  // Now, because a plan may allocate, which must not be while a graph is captured.
+  std::shared_ptr<const Plan> dependent = backend.device == CONVNORM_CUDA ? with_constant_weights(*plan) : nullptr;
+  Entry entry{.plan = plan,
+              .dependent = std::move(dependent),
+              .weight = detached(weight),
+              .version = version,
+              .packed = pack_once().bytes,
+              .backend = &backend,
+              .home = launch.stream,
+              .users = {launch.stream},
+              .captured = false};
   backend.wait(launch);  // once per weight: calls on any stream may use it from here on
   const auto oldest = std::ranges::find(entries, false, &Entry::captured);
   if (entries.size() >= kMostPerWeight && oldest != entries.end()) {
@@ -90,13 +102,24 @@ Tensor WeightCache::packed(const Backend& backend, const convnorm_launch& launch
     entries.erase(oldest);
   }
   entries.push_back(std::move(entry));
-  return entries.back().packed;
+  return {entries.back().packed, nullptr};
 }
 
 void WeightCache::forget(int64_t id) {
   const std::lock_guard lock(mutex_);
   if (const auto found = entries_.find(id); found != entries_.end()) {
     for (Entry& entry : found->second) entry.version = kForgotten;
+  }
+}
+
+void WeightCache::forget(const std::vector<Tensor>& weights) {
+  std::unordered_set<const void*> written;
+  for (const Tensor& weight : weights) written.insert(weight.const_data_ptr());
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, entries] : entries_) {
+    for (Entry& entry : entries) {
+      if (written.contains(entry.weight.const_data_ptr())) entry.version = kForgotten;
+    }
   }
 }
 

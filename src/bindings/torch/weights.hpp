@@ -16,16 +16,26 @@ namespace convnorm_torch {
 // Uninitialised bytes on the device of `like`.
 Tensor new_bytes(const Tensor& like, size_t bytes);
 
+struct PackedWeight {
+  Tensor bytes;
+  // The plan with the promise of convnorm_plan_options::constant_weights, where a graph is captured that finds the
+  // weight packed; null elsewhere.
+  std::shared_ptr<const Plan> dependent;
+};
+
 class WeightCache {
  public:
   // The weight (C_out, C_in/conv_groups, K) packed for `plan`. With id 0, or for a weight whose changes PyTorch does
   // not count, it is packed for this call alone. While a graph is captured a packed form that is up to date is used as
   // it is, and another one becomes part of the graph.
-  Tensor packed(const Backend& backend, const convnorm_launch& launch, int64_t id,
-                const std::shared_ptr<const Plan>& plan, const Tensor& weight);
+  PackedWeight packed(const Backend& backend, const convnorm_launch& launch, int64_t id,
+                      const std::shared_ptr<const Plan>& plan, const Tensor& weight);
 
   // Packs the weights of one id again at their next calls, in the same memory.
   void forget(int64_t id);
+
+  // The same of all that were packed from these tensors.
+  void forget(const std::vector<Tensor>& weights);
 
   // Gives up all of one id.
   void release(int64_t id);
@@ -33,6 +43,9 @@ class WeightCache {
  private:
   struct Entry {
     std::shared_ptr<const Plan> plan;
+    // Of the same problem. Nothing but convnorm_pack_weight writes `packed`, and no graph holds that packing: the
+    // promise is kept. Null where it means nothing.
+    std::shared_ptr<const Plan> dependent;
     Tensor weight;  // holds its memory, so that no other tensor can take its address while this entry lives
     int64_t version;
     Tensor packed;

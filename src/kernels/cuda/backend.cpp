@@ -8,6 +8,9 @@
 #ifdef CONVNORM_MOMENTS
 #include "kernels/cuda/moments/moments.hpp"
 #endif
+#ifdef CONVNORM_RECOMPUTE
+#include "kernels/cuda/recompute/recompute.hpp"
+#endif
 #ifdef CONVNORM_SM80_ONCHIP
 #include "kernels/cuda/sm80_onchip/sm80_onchip.hpp"
 #endif
@@ -16,6 +19,9 @@
 #endif
 #ifdef CONVNORM_SM90_STREAM
 #include "kernels/cuda/sm90_stream/sm90_stream.hpp"
+#endif
+#ifdef CONVNORM_SM90_TWO_PASS
+#include "kernels/cuda/sm90_two_pass/two_pass.hpp"
 #endif
 #include "plan/plan.hpp"
 
@@ -34,6 +40,11 @@ constexpr Implementation kImplementations[] = {
      "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
      consider_moments},
 #endif
+#ifdef CONVNORM_RECOMPUTE
+    {"recompute", "few inputs under the kernel: tensor cores form the products once for the statistics and once for y",
+     "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
+     consider_recompute},
+#endif
 #ifdef CONVNORM_SM90_STREAM
     {"sm90_stream", "few positions and wide channels: every SM has its part of the weight on its way at once",
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_stream},
@@ -41,6 +52,10 @@ constexpr Implementation kImplementations[] = {
 #ifdef CONVNORM_SM90_ONCHIP
     {"sm90_onchip", "tensor cores; the convolution's result stays in registers until it is normalised and stored",
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_onchip},
+#endif
+#ifdef CONVNORM_SM90_TWO_PASS
+    {"sm90_two_pass", "tensor cores; one pass for the statistics, a second one for the result: groups of any length",
+     "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_two_pass},
 #endif
 #ifdef CONVNORM_SM80_ONCHIP
     {"sm80_onchip", "tensor cores of any GPU that has them; the convolution's result stays in registers until it is stored",

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/any_arch/traits.hpp"
 #include "kernels/cuda/executable.hpp"
+#include "kernels/cuda/planning.hpp"
 
 namespace convnorm::cuda {
 
@@ -13,7 +14,6 @@ namespace {
 using namespace any_arch;
 
 constexpr int64_t kAlignment = 256;
-constexpr int64_t kWorkspaceAllowance = int64_t{64} << 20;  // beyond the bytes of y
 
 // Cuts aligned pieces from the workspace; without one it only counts.
 class Pieces {

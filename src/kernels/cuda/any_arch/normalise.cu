@@ -2,6 +2,7 @@
 #include <cfloat>
 
 #include "kernels/cuda/any_arch/divide.cuh"
+#include "kernels/cuda/any_arch/norm.cuh"
 #include "kernels/cuda/any_arch/traits.hpp"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/launch.hpp"
@@ -36,15 +37,7 @@ __device__ void merge_threads(Moments& own) {
 }
 
 __device__ Norm norm_from(const Moments& m, double eps) {
-  // A tiny eps and no spread make rstd larger than fp32 holds; infinity times a deviation of 0 would be NaN.
-  double rstd = 1 / sqrt((m.count > 0 ? m.m2 / m.count : 0) + eps);
-  if (rstd > FLT_MAX) rstd = FLT_MAX;
-  Norm norm;
-  norm.mean_high = static_cast<float>(m.mean);
-  norm.mean_low = static_cast<float>(m.mean - static_cast<double>(norm.mean_high));
-  norm.rstd_high = static_cast<float>(rstd);
-  norm.rstd_low = static_cast<float>(rstd - static_cast<double>(norm.rstd_high));
-  return norm;
+  return any_arch::norm_from(m.mean, m.count > 0 ? m.m2 / m.count : 0, eps);
 }
 
 // One CTA for each chunk of each group.

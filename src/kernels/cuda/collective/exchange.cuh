@@ -5,6 +5,7 @@
 // slot over all launches that ever used it, so words need no clearing.
 #pragma once
 
+#include "kernels/cuda/collective/slot.hpp"
 #include "kernels/cuda/collective/statistics.cuh"
 #include "kernels/cuda/collective/wait.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
@@ -51,6 +52,23 @@ __device__ __forceinline__ double await_double(const ptx::Word* word, uint64_t t
     found = ptx::load_relaxed(word);
   }
   return __longlong_as_double(static_cast<long long>(found.payload));
+}
+
+// Moments whose mean must not lose digits: {low half of the tag, root of M2, mean}. Roots stay in fp32's range.
+__device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, double mean, double m2) {
+  const auto root = uint64_t{__float_as_uint(static_cast<float>(sqrt(m2)))};
+  ptx::store_relaxed(word, {root << 32 | (tag & 0xffffffffu), static_cast<uint64_t>(__double_as_longlong(mean))});
+}
+
+__device__ __forceinline__ Slot await_moments(const ptx::Word* word, uint64_t tag, double count) {
+  ptx::Word found = ptx::load_relaxed(word);
+  Patience patience;
+  while (static_cast<uint32_t>(found.tag) != static_cast<uint32_t>(tag)) {
+    patience.lose("the moments of another CTA");
+    found = ptx::load_relaxed(word);
+  }
+  const double root = __uint_as_float(static_cast<uint32_t>(found.tag >> 32));
+  return {count, __longlong_as_double(static_cast<long long>(found.payload)), root * root};
 }
 
 }  // namespace convnorm::cuda

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/arguments.hpp"
+#include "kernels/cuda/collective/slot.hpp"
 
 namespace convnorm::cuda::depthwise {
 
@@ -45,11 +46,6 @@ struct Config {
   CONVNORM_HOST_DEVICE int own_slots() const { return domains_per_cta > 1 ? held : kWarps; }
 };
 
-// Of one job, of one CTA.
-struct alignas(8) Slot {
-  double count, mean, m2;
-};
-
 // What a warp computes at a time.
 struct Job {
   int64_t n, channel;  // of y
@@ -62,7 +58,7 @@ struct Job {
 
 // The one plan of shared memory; byte offsets.
 struct SharedPlan {
-  int slots;    // Slot [own_slots]
+  int slots;    // Slot [own_slots]: of one job or warp
   int others;   // Slot [team]
   int jobs;     // Job [held]
   int weights;  // float [held][K]

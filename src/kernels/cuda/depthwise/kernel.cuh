@@ -133,11 +133,13 @@ class Cta {
 
   __device__ __forceinline__ void load_batch(int batch) const {
     const auto* weight = static_cast<const float*>(a_.packed_weight());
+    // What is read once must not push out y, which is written back at leisure.
+    const uint64_t policy = c_.batches == 1 || a_.groups == 0 ? ptx::evict_first_policy() : ptx::evict_normal_policy();
     __syncwarp();  // all lanes have read what was there
     for_each_held(batch, [&](int held, int64_t i) {
       const Job j = job(i);
       if (lane_ == 0) jobs()[held] = j;
-      load_row<Element>(a_, j, weight, row_at(held), weights_at(held), lane_);
+      load_row<Element>(a_, j, weight, row_at(held), weights_at(held), lane_, policy);
     });
     ptx::commit_copies();
     ptx::wait_copies<0>();
@@ -172,7 +174,7 @@ class Cta {
   __device__ __forceinline__ Slot measure_job(const Job& j, int held) const {
     const Row<Element> r = row(j, held);
     const Channel c = channel(j);
-    Running running;
+    Sums sums;
     float reference = 0;
     bool has_reference = false;
     Slot m = {static_cast<double>(j.valid), 0, 0};
@@ -195,10 +197,11 @@ class Cta {
           return;
         }
         if (!has_reference) has_reference = choose_reference(v, is_valid, reference);
-        running.add(v, reference, whole(r, base, j.valid), is_valid);
+        sums.template add<T::kOutputs>(
+            whole(r, base, j.valid), [&](int i) { return v[i] - reference; }, is_valid);
       });
       if (pass == 0) {
-        const Slot narrow = running.merged(reference);
+        const Slot narrow = sums.merged(reference, j.valid);
         if (!beyond_fp32(narrow)) return narrow;
       } else if (pass == 1) {
         m.mean = sum_warp(sum) / m.count;
@@ -299,6 +302,7 @@ class Cta {
       const double product = norm.rstd * gamma;
       scale = static_cast<float>(product > FLT_MAX ? FLT_MAX : product < -FLT_MAX ? -FLT_MAX : product);
       if (a_.beta != nullptr) plus = load_parameter<Element>(a_, a_.beta, j.channel);
+      plus = static_cast<float>(fma(-static_cast<double>(norm.mean_low), static_cast<double>(scale), double{plus}));
     }
     Element* const y = output(j);
     T::for_each_tile(r, j.positions, [&](int base) {
@@ -306,7 +310,7 @@ class Cta {
       compute(r, c, j.positions, base, v);
       if (a_.groups > 0) {
 #pragma unroll
-        for (int i = 0; i < T::kOutputs; ++i) v[i] = fmaf(v[i] - norm.mean_high - norm.mean_low, scale, plus);
+        for (int i = 0; i < T::kOutputs; ++i) v[i] = fmaf(v[i] - norm.mean_high, scale, plus);
       }
       apply_row_post<Element>(
           a_, 0, a_.post_count, reinterpret_cast<float(&)[1][T::kOutputs]>(v),

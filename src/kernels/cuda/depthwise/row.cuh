@@ -10,10 +10,11 @@
 
 namespace convnorm::cuda::depthwise {
 
-// The warp's copies are under way on return; they are complete after ptx::wait_copies and __syncwarp.
+// The warp's copies are under way on return; they are complete after ptx::wait_copies and __syncwarp. `policy` is how
+// the second-level cache keeps x.
 template <class Element>
 __device__ __forceinline__ void load_row(const Arguments& a, const Job& job, const float* weight, Element* row,
-                                         float* weight_row, int lane) {
+                                         float* weight_row, int lane, uint64_t policy) {
   const int taps = static_cast<int>(a.k);
   for (int k = lane; k < taps; k += 32) {
     ptx::copy_async_or_zeros<4>(ptx::shared_address(weight_row + k), weight + job.channel * taps + k, true);
@@ -42,8 +43,9 @@ __device__ __forceinline__ void load_row(const Arguments& a, const Job& job, con
   if ((address - target) % 16 == 0) {
     const int head = min(end, begin + static_cast<int>(-(address + begin * sizeof(Element)) % 16 / sizeof(Element)));
     const int tail = max(head, end - static_cast<int>((address + end * sizeof(Element)) % 16 / sizeof(Element)));
+#pragma unroll 5
     for (int i = head + kVector * lane; i < tail; i += kVector * 32) {
-      ptx::copy_async(target + i * static_cast<int>(sizeof(Element)), source + i);
+      ptx::copy_async(target + i * static_cast<int>(sizeof(Element)), source + i, policy);
     }
     if (lane < head - begin) placed[begin + lane] = source[begin + lane];
     if (lane < end - tail) placed[tail + lane] = source[tail + lane];

@@ -1,9 +1,10 @@
-// Moments of a job by one warp, of a domain by its CTAs.
+// Moments of a job by one warp.
 //
-// A lane merges tiles by Chan's formula in fp32, as distances from one value of the row: means of any size beside their
-// spread lose nothing. From the row on all is double, and every sum has a fixed order.
+// A lane sums distances from one value of the row and their squares, in fp32: means of any size beside their spread
+// lose nothing. From the row on all is double, and every sum has a fixed order.
 #pragma once
 
+#include "kernels/cuda/collective/slots.cuh"
 #include "kernels/cuda/collective/statistics.cuh"
 #include "kernels/cuda/depthwise/config.hpp"
 
@@ -16,46 +17,38 @@ __device__ __forceinline__ double sum_warp(double value) {
   return value;
 }
 
-// Of one lane. Values are given as distances from the row's reference.
-struct Running {
-  float count = 0, mean = 0, m2 = 0;
+// Of one lane, of distances from the row's reference. Neighbouring instructions belong to different sums, so that none
+// waits for the one before.
+struct Sums {
+  float sum[4] = {}, square[4] = {};
 
-  template <int N, class IsValid>
-  __device__ __forceinline__ void add(const float (&v)[N], float reference, bool whole, const IsValid& is_valid) {
-    float sum = 0, squares = 0, own = N;
+  // `distance(i)` of the valid among N values.
+  template <int N, class Distance, class IsValid>
+  __device__ __forceinline__ void add(bool whole, const Distance& distance, const IsValid& is_valid) {
     if (whole) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) sum += v[i] - reference;
+      for (int i = 0; i < N; ++i) add(i, distance(i));
     } else {
-      own = 0;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        if (!is_valid(i)) continue;
-        sum += v[i] - reference;
-        own += 1;
+        if (is_valid(i)) add(i, distance(i));
       }
-      if (own == 0) return;
     }
-    const float own_mean = __fdividef(sum, own);
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float distance = (v[i] - reference) - own_mean;
-      if (whole || is_valid(i)) squares = fmaf(distance, distance, squares);
-    }
-    const float all = count + own, share = __fdividef(own, all), distance = own_mean - mean;
-    mean = fmaf(distance, share, mean);
-    m2 += fmaf(distance * distance, count * share, squares);
-    count = all;
   }
 
   // Of all lanes, the same in each.
-  __device__ __forceinline__ Slot merged(float reference) const {
-    const float all = sum_warp(count);
-    const float middle = divide(sum_warp(count * mean), all);
-    const float distance = mean - middle;
-    const float squares = sum_warp(fmaf(distance * distance, count, m2));
-    return {static_cast<double>(all), static_cast<double>(reference) + static_cast<double>(middle),
-            static_cast<double>(squares)};
+  __device__ __forceinline__ Slot merged(float reference, int count) const {
+    if (count == 0) return {0, 0, 0};
+    const float all = sum_warp((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    const float squares = sum_warp((square[0] + square[1]) + (square[2] + square[3]));
+    const double mean = static_cast<double>(all) / count, m2 = fma(-static_cast<double>(all), mean, double{squares});
+    return {static_cast<double>(count), static_cast<double>(reference) + mean, m2 < 0 ? 0 : m2};  // NaN stays
+  }
+
+ private:
+  __device__ __forceinline__ void add(int i, float distance) {
+    sum[i % 4] += distance;
+    square[i % 4] = fmaf(distance, distance, square[i % 4]);
   }
 };
 
@@ -63,47 +56,6 @@ struct Running {
 __device__ __forceinline__ bool beyond_fp32(const Slot& m) {
   constexpr double kLeast = 1e-25;
   return m.count > 0 && !(m.m2 > kLeast && m.m2 < 1e38);
-}
-
-// Slots [first, first + slots) merged by a warp, the same in each lane. Distances are taken from the mean of one of
-// them, so that one round of sums, in double, serves mean and squares.
-__device__ __forceinline__ Slot merge_slots(const Slot* first, int slots, int lane) {
-  const unsigned filled = __ballot_sync(~0u, lane < slots && first[lane].count > 0);
-  const double reference = filled == 0 ? 0 : first[__ffs(filled) - 1].mean;
-  double count = 0, sum = 0, m2 = 0;
-  for (int i = lane; i < slots; i += 32) {
-    const Slot slot = first[i];
-    if (slot.count == 0) continue;
-    const double distance = slot.mean - reference, weighted = slot.count * distance;
-    count += slot.count;
-    sum += weighted;
-    m2 += fma(weighted, distance, slot.m2);
-  }
-#pragma unroll
-  for (int mask = 1; mask < 32; mask <<= 1) {
-    if (mask >= slots) break;  // the other lanes hold nothing
-    count += __shfl_xor_sync(~0u, count, mask);
-    sum += __shfl_xor_sync(~0u, sum, mask);
-    m2 += __shfl_xor_sync(~0u, m2, mask);
-  }
-  if (slots < 32) {
-    count = __shfl_sync(~0u, count, 0);
-    sum = __shfl_sync(~0u, sum, 0);
-    m2 = __shfl_sync(~0u, m2, 0);
-  }
-  if (count == 0) return {0, 0, 0};
-  const double share = sum / count;
-  const double left = fma(-sum, share, m2);
-  return {count, reference + share, left < 0 ? 0 : left};
-}
-
-// 1 / sqrt(value), refined from fp32 where that holds it.
-__device__ __forceinline__ double inverse_sqrt(double value) {
-  if (!(value > 1e-30 && value < 1e30)) return 1 / sqrt(value);
-  double root = static_cast<double>(rsqrtf(static_cast<float>(value)));
-#pragma unroll
-  for (int i = 0; i < 2; ++i) root = fma(fma(-value * root, root, 1.0), 0.5 * root, root);
-  return root;
 }
 
 }  // namespace convnorm::cuda::depthwise

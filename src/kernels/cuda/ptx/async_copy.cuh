@@ -11,6 +11,25 @@ __device__ __forceinline__ void copy_async(uint32_t shared_destination, const vo
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_destination), "l"(source) : "memory");
 }
 
+// A policy for copies of what is not needed again: it leaves the second-level cache before all else.
+__device__ __forceinline__ uint64_t evict_first_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// And one that asks for nothing.
+__device__ __forceinline__ uint64_t evict_normal_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ __forceinline__ void copy_async(uint32_t shared_destination, const void* source, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_destination), "l"(source),
+               "l"(policy)
+               : "memory");
+}
+
 // 4, 8 or 16 bytes, of which the first `wanted` are read and the others are zeros.
 template <int kBytes>
 __device__ __forceinline__ void copy_async_some(uint32_t shared_destination, const void* source, int wanted) {

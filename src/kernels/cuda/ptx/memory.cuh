@@ -59,6 +59,11 @@ __device__ __forceinline__ uint4 load_shared(uint32_t source) {
   return v;
 }
 
+// Brings the line of 128 bytes at `source` into the second-level cache; nobody waits for it.
+__device__ __forceinline__ void prefetch_l2_line(const void* source) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(source));
+}
+
 __device__ __forceinline__ void store_relaxed(Word* destination, Word word) {
   asm volatile("{\n.reg .b128 v;\nmov.b128 v, {%1, %2};\nst.relaxed.gpu.global.b128 [%0], v;\n}" ::"l"(destination),
                "l"(word.tag), "l"(word.payload)

@@ -72,6 +72,9 @@ struct Config {
   // x under a tile: `stride` phases of phase_rows rows, row = position * samples + sample.
   bool plain_rows;    // a row is the next position: one sample, stride 1, zeros in the padding, no lengths
   bool plain_fill;    // and the tile's own positions are rows [pad_left, pad_left + tile_columns)
+  bool by_fours;      // refills may take four neighbouring inputs of a channel at a time
+  int fours_shift;    // from the first four to the tile's first input
+  Divisor fours;      // of a channel in a slot
   int warpgroups;     // that compute: 1, 2 or 4
   int x_slots;        // == chunks: x stays resident
   int chunk_k16;      // chunks are 16 times as many channels

@@ -181,7 +181,7 @@ __device__ __forceinline__ void prepare(const Parameters& p, unsigned char* shar
         first_tag_of_launch(p.slot.header, c.ctas(), c.iterations);
   }
   Walk walk(c);
-  if (walk.next()) {
+  if (T::kRowParameters && walk.next()) {
     const int rows = kBlockRows << c.warpgroups_log2;
     load_row_parameters<T>(p, shared, walk.row_tile * rows, 0, rows, 32 * loader_warp + lane, 32 * T::kLoaderWarps);
   }
@@ -189,7 +189,7 @@ __device__ __forceinline__ void prepare(const Parameters& p, unsigned char* shar
 }
 
 template <class T>
-__global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_constant__ Parameters p) {
+__global__ void __launch_bounds__(T::kMostThreads, T::kPerSm) onchip(const __grid_constant__ typename T::Launch p) {
   extern __shared__ __align__(128) unsigned char shared[];
   const Config& c = p.config;
   const uint32_t shared_base = ptx::shared_address(shared);
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(T::kMostThreads, 1) onchip(const __grid_consta
   const int producer = warp - 4 * c.warpgroups;  // 0: weights; above: x; below: computes
 
   const int warpgroup = warp / 4;
-  std::conditional_t<T::kByWarps, WarpEpilogue<T>, Epilogue<T>> epilogue(p, shared, warp);
+  typename T::TileEpilogue epilogue(p, shared, warp);
   if (producer == 0) {
     init_barriers<T>(p, shared_base, lane);
     announce_barriers<T>(c.warpgroups);

@@ -6,6 +6,42 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
+// Of warps at a slot of x, in the first fill as x_loader.cuh shares it out; refills arrive as often.
+inline int x_arrivals(const Config& c, convnorm_dtype dtype, bool plain_fill, int loader_warps) {
+  if (!plain_fill) return loader_warps + 4 * c.warpgroups;
+  const int units = dtype == CONVNORM_F32 ? 2 * c.chunk_k16 : c.chunk_k16;
+  return 4 * units + Traits<float, 1, 128, true, false>::kHaloWarps;
+}
+
+inline int loader_warps_of(const Config& c) {
+  return c.wide ? Traits<float, 1, 128, true, false>::kLoaderWarps : Traits<float, 1, 128, false, false>::kLoaderWarps;
+}
+
+// What a launch receives for one call, whose tiles go to `destination` in elements of `element_bytes`.
+inline Parameters parameters_of(const Arguments& arguments, const Config& config, const SyncSlot& slot,
+                                const void* destination, int element_bytes, int loader_warps) {
+  const bool aligned = reinterpret_cast<uintptr_t>(destination) % 32 == 0;
+  const Store store = config.staged ? Store::kStaged : aligned ? Store::kVectors : Store::kElements;
+  const bool channels_first = arguments.layout == CONVNORM_NCL;
+  const Input input = {arguments.x,
+                       arguments.c * arguments.l,
+                       static_cast<int>(arguments.c),
+                       static_cast<int>(arguments.l),
+                       static_cast<int>(arguments.stride),
+                       static_cast<int>(arguments.pad_left),
+                       static_cast<int>(channels_first ? arguments.l : 1),
+                       static_cast<int>(channels_first ? 1 : arguments.c)};
+  const SharedPlan plan(config, element_bytes);
+  const bool plain_fill = config.plain_fill && reinterpret_cast<uintptr_t>(arguments.x) % 4 == 0;
+  const int element_of_x = arguments.dtype == CONVNORM_F32 ? 4 : 2;
+  const auto x = reinterpret_cast<uintptr_t>(arguments.x);
+  const bool vectors_of_x = x % 16 == 0 && arguments.l * element_of_x % 16 == 0;
+  const bool fours_aligned = config.by_fours && arguments.l % 4 == 0 && x % (4 * element_of_x) == 0;
+  return {input,         plain_fill, vectors_of_x, x_arrivals(config, arguments.dtype, plain_fill, loader_warps),
+          fours_aligned, config,     plan,         slot,
+          store,         arguments};
+}
+
 template <class T>
 void launch_instance(const Parameters& parameters, cudaStream_t stream);
 

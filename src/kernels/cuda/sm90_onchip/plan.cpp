@@ -177,6 +177,9 @@ class Candidate {
     // Copies are words at least; what is copied lies where its operands will, which must not be smaller.
     c_.plain_fill = c_.plain_rows && c_.tile_columns == 128 && p_.pad_left <= c_.last_shift &&
                     p_.l * element_size(p_.dtype) % 4 == 0 && 2 * c_.parts >= element_size(p_.dtype);
+    c_.by_fours = c_.samples == 1 && !p_.lengths && std::has_single_bit(static_cast<uint64_t>(p_.stride));
+    c_.fours_shift = static_cast<int>((4 - p_.pad_left % 4) % 4);
+    c_.fours = Divisor(static_cast<uint32_t>(quotient_up(c_.phase_rows * p_.stride + c_.fours_shift, 4)));
     c_.halo_rows = Divisor(static_cast<uint32_t>(std::max(c_.last_shift, 1)));
     c_.tap_shift = static_cast<int>(p_.dilation / p_.stride) * c_.samples;
     c_.tap_phase = static_cast<int>(p_.dilation % p_.stride);

@@ -13,8 +13,18 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
+struct Parameters;
+template <class T>
+class Epilogue;
+template <class T>
+class WarpEpilogue;
+
 template <class ElementT, int kPartsT, int kColumnsT, bool kWideT, bool kByWarpsT>
 struct Traits {
+  // What a launch receives, and what becomes of a tile: sm90_two_pass, whose tiles are computed alike, has its own.
+  using Launch = Parameters;
+  using TileEpilogue = std::conditional_t<kByWarpsT, WarpEpilogue<Traits>, Epilogue<Traits>>;
+
   using Element = ElementT;
   using Operand = std::conditional_t<std::is_same_v<Element, __half>, __half, __nv_bfloat16>;
   static constexpr int kParts = kPartsT;
@@ -24,9 +34,12 @@ struct Traits {
   static constexpr int kMostWarpgroups = kWide ? 4 : 2;
   static constexpr int kProducerWarps = kWide ? 4 : 8;  // the first feeds weights, the others load x
   static constexpr int kLoaderWarps = kProducerWarps - 1;
+  static constexpr bool kRowParameters = true;  // the epilogue takes them as row_parameters.cuh has them
+  static constexpr bool kFours = false;         // refills take x by fours where they can
   // The first fill of plain rows: loader warps 0 to 2 fetch the halo, the computing warpgroups and the other four, if
   // there are any, the tile's own positions.
   static constexpr int kHaloWarps = 3;
+  static constexpr int kPerSm = 1;  // CTAs
   static constexpr int kMostThreads = 128 * kMostWarpgroups + 32 * kProducerWarps;
   // A launch of 640 threads gets 96 registers each. They are the pool: the producer warpgroup gives up 32 of its own,
   // and each consumer takes 8.
@@ -48,10 +61,11 @@ enum class Store : int {
 
 // Where x lies, in the types in which the loader computes.
 struct Input {
-  const void* x;            // (N, C_in, L)
+  const void* x;            // (N, C_in, L) or (N, L, C_in)
   int64_t sample_elements;  // C_in * L
   int channels, length;     // C_in, L
   int stride, pad_left;
+  int channel_step, position_step;  // elements
 };
 
 // What a launch receives. What is needed first comes first: parameters are fetched a line at a time, and nothing else
@@ -60,7 +74,8 @@ struct Parameters {
   Input input;
   bool plain_fill;    // the config's, and x is aligned
   bool vectors_of_x;  // and its rows start on 16 bytes
-  int x_arrivals;   // of warps at a slot of x
+  int x_arrivals;      // of warps at a slot of x
+  bool fours_aligned;  // the config's fours are vectors of x
   Config config;
   SharedPlan plan;
   SyncSlot slot;

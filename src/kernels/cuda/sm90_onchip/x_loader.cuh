@@ -10,6 +10,7 @@
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/ptx/async_copy.cuh"
 #include "kernels/cuda/ptx/barrier.cuh"
+#include "kernels/cuda/ptx/load.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
 #include "kernels/cuda/sm90_onchip/traits.cuh"
 #include "kernels/cuda/sm90_onchip/walk.cuh"
@@ -103,7 +104,7 @@ class XLoader {
   // Everything after the first fill, by the loader warps, with a loader of its own: what one would keep from the first fill
   // would be spilled.
   __device__ __forceinline__ void refill(int loader_warp) {
-    constexpr int kBatch = 2, kThreads = 32 * T::kLoaderWarps;
+    constexpr int kThreads = 32 * T::kLoaderWarps;
     const int thread = 32 * loader_warp + threadIdx.x % 32;
     // By proxy for all that took part in the first fill.
     const uint32_t arrivals = loader_warp == 0 ? p_.x_arrivals - (T::kLoaderWarps - 1) : 1;
@@ -119,17 +120,12 @@ class XLoader {
 #pragma unroll 1
       for (; chunk < c_.chunks; ++chunk) {
         wait(barrier(p_.plan.x_empty, slot), parity, "an empty slot of x");
-#pragma unroll 1
-        for (int item = thread; item < c_.slot_items; item += kBatch * kThreads) {
-          uint32_t bits[kBatch][8];
-#pragma unroll
-          for (int u = 0; u < kBatch; ++u) {
-            load_channels(bits[u], source_of(item + u * kThreads, true), chunk, true);
-          }
-#pragma unroll
-          for (int u = 0; u < kBatch; ++u) {
-            if (item + u * kThreads < c_.slot_items) store_item(bits[u], slot, item + u * kThreads);
-          }
+        if (T::kFours && p_.fours_aligned) {
+          fill_by_fours<true>(thread, kThreads, slot, chunk);
+        } else if (T::kFours && c_.by_fours) {
+          fill_by_fours<false>(thread, kThreads, slot, chunk);
+        } else {
+          fill_by_items(thread, kThreads, slot, chunk);
         }
         publish(slot, arrivals);
         if (++slot == c_.x_slots) slot = 0, parity ^= 1;
@@ -256,6 +252,71 @@ class XLoader {
     }
   }
 
+  // A slot by fours of neighbouring inputs, of eight channels each, where samples are not interleaved and the stride is
+  // a power of two: one address and one check for what are rows of several phases or positions. `kAligned`: a channel's
+  // four are a vector.
+  template <bool kAligned>
+  __device__ __forceinline__ void fill_by_fours(int thread, int threads, int slot, int chunk) const {
+    constexpr int kWords = kAligned ? sizeof(Element) : 4;  // of a channel's four
+    const int across = static_cast<int>(c_.fours.value), items = 2 * c_.chunk_k16 * across;
+    const int first = first_position_ - c_.fours_shift, channel0 = chunk * 16 * c_.chunk_k16;
+    const int stride_log2 = __ffs(in_.stride) - 1;
+#pragma unroll 1
+    for (int item = thread; item < items; item += threads) {
+      const int k8 = static_cast<int>(c_.fours.divide(item)), at = item - k8 * across;
+      const int position = first + at * 4, channel = channel0 + 8 * k8;
+      const auto is_inside = [&](int i) { return static_cast<unsigned>(i) < static_cast<unsigned>(in_.length); };
+      const Element* from = x_ + int64_t{channel} * in_.channel_step + position;
+      uint32_t bits[8][kWords];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const bool wanted = channel + j < in_.channels;
+        if constexpr (!kAligned) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) bits[j][e] = ptx::load_bits(from + e, wanted && is_inside(position + e));
+        } else if constexpr (kWords == 4) {
+          ptx::load_128(from, wanted && is_inside(position), bits[j][0], bits[j][1], bits[j][2], bits[j][3]);
+        } else {
+          ptx::load_64(from, wanted && is_inside(position), bits[j][0], bits[j][1]);
+        }
+        from += in_.channel_step;
+      }
+      const int first_item = k8 * c_.rows();
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int offset = at * 4 + e - c_.fours_shift;  // from the tile's first input
+        const int row = offset >> stride_log2, phase = offset & (in_.stride - 1);
+        if (offset < 0 || row >= c_.phase_rows) continue;
+        const int its_item = first_item + phase * c_.phase_rows + row;
+        const bool elsewhere = !is_inside(position + e) && p_.arguments.pad != CONVNORM_ZEROS;
+        uint32_t of_row[8];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) of_row[j] = bits[j][e * kWords / 4];
+        if (elsewhere) load_channels(of_row, source_of(its_item, true), chunk, true);
+        if (kWords == 2 && e % 2 == 1 && !elsewhere) {
+          store_halves<0x7632>(of_row, shared_ + p_.plan.x + slot * p_.plan.x_slot_bytes + its_item * 16);
+        } else {
+          store_item(of_row, slot, its_item);
+        }
+      }
+    }
+  }
+
+  // A slot item by item.
+  __device__ __forceinline__ void fill_by_items(int thread, int threads, int slot, int chunk) const {
+    constexpr int kBatch = 2;
+#pragma unroll 1
+    for (int item = thread; item < c_.slot_items; item += kBatch * threads) {
+      uint32_t bits[kBatch][8];
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) load_channels(bits[u], source_of(item + u * threads, true), chunk, true);
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        if (item + u * threads < c_.slot_items) store_item(bits[u], slot, item + u * threads);
+      }
+    }
+  }
+
   // Rows beside the tile's own, by the halo warps: an item is eight channels of one.
   __device__ __forceinline__ void fill_halo(int warp, int loader) {
     const int items = 2 * c_.last_shift * c_.chunk_k16 * c_.x_slots;
@@ -300,34 +361,34 @@ class XLoader {
     const int k8 = static_cast<int>(c_.slot_rows.divide(item));
     const int row = item - k8 * c_.rows();
     wanted = wanted && item < c_.slot_items;
-    const Element* address = x_;
-    int source = first_position_ + row;
+    const Element* address = x_ + int64_t{8 * k8} * in_.channel_step;
     if (c_.plain_rows) {
+      const int source = first_position_ + row;
       wanted = wanted && static_cast<unsigned>(source) < static_cast<unsigned>(in_.length);
+      address += source;
     } else {
-      source = wanted ? general_source(row, address) : -1;
-      wanted = source >= 0;
+      wanted = wanted && general_source(row, address);
     }
-    return {address + (int64_t{8 * k8} * in_.length + source), wanted ? in_.channels - 8 * k8 : 0};
+    return {address, wanted ? in_.channels - 8 * k8 : 0};
   }
 
   // As bits of elements; zeros in the padding and past the last channel or sample.
   __device__ __forceinline__ void load_channels(uint32_t (&bits)[8], const Source& source, int chunk,
                                                 bool wanted) const {
     const int first = chunk * 16 * c_.chunk_k16;
-    const Element* address = source.address + int64_t{first} * in_.length;
+    const Element* address = source.address + int64_t{first} * in_.channel_step;
     const int channels = wanted ? source.channels - first : 0;
     if ((in_.channels & 7) == 0) {  // all eight or none
 #pragma unroll
-      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.length, channels > 0);
+      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > 0);
     } else {
 #pragma unroll
-      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.length, channels > j);
+      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > j);
     }
   }
 
-  // The position from which a row comes, of the sample to which `address` moves; -1 for zeros.
-  __device__ __forceinline__ int general_source(int row, const Element*& address) const {
+  // Moves `address` to what a row comes from; false for zeros.
+  __device__ __forceinline__ bool general_source(int row, const Element*& address) const {
     const Arguments& a = p_.arguments;
     int phase = 0;
     if (in_.stride > 1) {
@@ -335,14 +396,16 @@ class XLoader {
       row -= phase * c_.phase_rows;
     }
     const int sample = row & (c_.samples - 1), n = walk_.first_sample + sample;
-    if (n >= a.n) return -1;
-    address += int64_t{sample} * in_.sample_elements;
+    if (n >= a.n) return false;
     const auto length = static_cast<int>(sample_length(a, n));
     int i = first_position_ + (row >> c_.samples_log2) * in_.stride + phase;
-    if (i >= 0 && i < length) return i;
-    if (a.pad == CONVNORM_ZEROS || length == 0) return -1;
-    if (a.pad == CONVNORM_REFLECT) i = i < 0 ? -i : 2 * (length - 1) - i;
-    return max(0, min(i, length - 1));
+    if (i < 0 || i >= length) {
+      if (a.pad == CONVNORM_ZEROS || length == 0) return false;
+      if (a.pad == CONVNORM_REFLECT) i = i < 0 ? -i : 2 * (length - 1) - i;
+      i = max(0, min(i, length - 1));
+    }
+    address += int64_t{sample} * in_.sample_elements + int64_t{i} * in_.position_step;
+    return true;
   }
 
   __device__ __forceinline__ void store_item(const uint32_t (&bits)[8], int slot, int item) const {

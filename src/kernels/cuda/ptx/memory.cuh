@@ -49,6 +49,11 @@ __device__ __forceinline__ uint32_t load_bits(const __nv_bfloat16* source, bool 
   return load_half_bits(source, wanted);
 }
 
+// Brings the line of 128 bytes at `source` into the second-level cache; nobody waits for it.
+__device__ __forceinline__ void prefetch_l2_line(const void* source) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(source));
+}
+
 // 16 bytes of shared memory, behind whatever was waited for before.
 __device__ __forceinline__ uint4 load_shared(uint32_t source) {
   uint4 v;
@@ -57,11 +62,6 @@ __device__ __forceinline__ uint4 load_shared(uint32_t source) {
                : "r"(source)
                : "memory");
   return v;
-}
-
-// Brings the line of 128 bytes at `source` into the second-level cache; nobody waits for it.
-__device__ __forceinline__ void prefetch_l2_line(const void* source) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(source));
 }
 
 __device__ __forceinline__ void store_relaxed(Word* destination, Word word) {

@@ -47,7 +47,7 @@ void check(const Problem& problem, const Config& c, const DeviceLimits& gpu) {
   if (has_norm(problem)) {
     EXPECT_EQ(c.domain_column_tiles, c.column_tiles);
     const int64_t domain_rows = int64_t{kBlockRows} * c.warpgroups * c.domain_row_tiles;
-    EXPECT_TRUE(domain_rows % sizes.o_per_norm_group == 0 || c.row_domains == 1);
+    EXPECT_TRUE(domain_rows % sizes.o_per_norm_group == 0 || c.row_domains.value == 1);
   }
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "kernels/cuda/answers.hpp"
 #include "kernels/cuda/limits.hpp"
 #include "kernels/cuda/sm90_onchip/plan.hpp"
@@ -49,6 +51,8 @@ void check(const Problem& problem, const Config& c) {
   } else {
     EXPECT_EQ(c.weight_slots % c.warpgroups, 0);
   }
+  // With one slot a warpgroup would wait for a stage that waits for it.
+  EXPECT_GE(c.weight_slots, std::min(2, c.stages_per_block()) * (c.staggered ? 1 : c.warpgroups));
   EXPECT_LE(c.x_slots, c.chunks);
   // A group whose rows or columns lie in several tiles lies in one domain.
   if (has_norm(problem)) {

@@ -99,7 +99,11 @@ class AnyArch final : public CudaExecutable {
     const double tiles = with_tile(
         tile_, [&](auto shape) { return static_cast<double>(tiles_of<decltype(shape)>(problem_, sizes_)); });
     const double busy = std::min(1.0, tiles / device_.sm_count);
-    return kFixedUs + cost.flops / (kFlopsPerUs * std::max(busy, 1e-3)) + cost.moved_bytes / kBytesPerUs;
+    // Sums of few products, and groups of few channels, which do not share what they read, reach a part of that rate.
+    const auto products = static_cast<double>(sizes_.c_per_conv_group * problem_.k);
+    const double shared = std::min(1.0, static_cast<double>(sizes_.o_per_conv_group) / 6);
+    const double rate = kFlopsPerUs * products / (products + 120) * shared;
+    return kFixedUs + cost.flops / (rate * std::max(busy, 1e-3)) + cost.moved_bytes / kBytesPerUs;
   }
 
  protected:

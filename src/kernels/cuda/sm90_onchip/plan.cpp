@@ -214,7 +214,9 @@ class Candidate {
       const int rounds = room(element) / (stage * c_.warpgroups);
       const int wanted = c_.x_slots > 2 ? 4 : 2;
       if (rounds < 1 || (rounds < wanted && rounds * c_.warpgroups * stage < 96 << 10 && c_.x_slots > 2)) continue;
-      if (rounds < 2 && c_.warpgroups * stage < 48 << 10) continue;
+      // A stage is given back when the next one's first products have been issued: with one slot a warpgroup would wait
+      // for a stage that waits for it.
+      if (rounds < 2) continue;
       c_.weight_slots = std::min(rounds, 8) * c_.warpgroups;
       return true;
     }

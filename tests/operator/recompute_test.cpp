@@ -6,48 +6,21 @@
 #include <cmath>
 #include <limits>
 
-#include "support/inputs.hpp"
-#include "support/runner.hpp"
+#include "operator/named_path.hpp"
+#include "operator/raw_audio.hpp"
 
 namespace convnorm::test {
 namespace {
-
-constexpr const char* kRawAudio = "n=2,c=1,l=6001,o=64,k=10,s=5,g=64,bias=1,post=gelu";
 
 class Recompute : public testing::Test {
  protected:
   void SetUp() override {
     if (test_device() != CONVNORM_CUDA) GTEST_SKIP() << "the path of GPUs; CPUs have another one of this name";
-    const std::vector<std::string> all = paths();
-    if (std::find(all.begin(), all.end(), "recompute") == all.end()) GTEST_SKIP() << "this build has no such path";
+    if (!is_built("recompute")) GTEST_SKIP() << "this build has no such path";
   }
 };
 
-// Also that the path took part: a test that it refused would pass without it.
-void expect_right(const Inputs& in) {
-  std::vector<std::string> taken;
-  EXPECT_EQ(check_every_path(in, &taken), "");
-  EXPECT_NE(std::find(taken.begin(), taken.end(), "recompute"), taken.end());
-}
-
-// AR(1) with correlation 0.9999 on an offset of 5.
-void make_correlated(std::vector<float>& x) {
-  uint32_t state = 1;
-  double value = 0;
-  for (float& each : x) {
-    state = state * 1664525u + 1013904223u;
-    value = 0.9999 * value + 0.01414 * (static_cast<double>(state) / 2147483648.0 - 1.0);
-    each = static_cast<float>(5.0 + value);
-  }
-}
-
-void make_difference_filters(Inputs& in) {
-  const int64_t taps = in.problem.k;
-  for (size_t i = 0; i < in.w.size(); ++i) {
-    const int64_t t = static_cast<int64_t>(i) % taps, o = static_cast<int64_t>(i) / taps;
-    in.w[i] = t == o % (taps - 1) ? 1.0f : t == o % (taps - 1) + 1 ? -1.0f : 0.0f;
-  }
-}
+void expect_right(const Inputs& in) { expect_right("recompute", in); }
 
 TEST_F(Recompute, IsThePlanOfRawAudio) {
   const Outcome outcome = run(make_inputs("n=1,c=1,l=160000,o=512,k=10,s=5,g=512,post=gelu"));

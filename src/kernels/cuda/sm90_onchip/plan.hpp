@@ -15,7 +15,6 @@ namespace convnorm::cuda::sm90_onchip {
 struct Wishes {
   int tile_columns = 0;
   int warpgroups = 0;
-  int chunk_k16 = 0;
 };
 
 // A config, or one sentence that says why there is none.

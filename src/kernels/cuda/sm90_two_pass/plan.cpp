@@ -26,13 +26,13 @@ Problem first_pass_of(Problem p) {
 }
 
 std::variant<Config, std::string> with_tiles(const Problem& p, const Sizes& sizes, DeviceLimits device,
-                                             const Shape& shape, int chunk_k16) {
+                                             const Shape& shape) {
   if (shape.width == Width::kPair) {
     device.shared_per_block_optin = device.shared_per_sm / 2 - kReservedBytes;
     device.sm_count *= 2;
   }
   const Problem first = first_pass_of(p);
-  auto answer = sm90_onchip::choose_config(first, Sizes(first), device, {kColumns, shape.warpgroups, chunk_k16});
+  auto answer = sm90_onchip::choose_config(first, Sizes(first), device, {kColumns, shape.warpgroups});
   if (auto* reason = std::get_if<std::string>(&answer)) return std::move(*reason);
   Config config{};
   config.width = shape.width;
@@ -138,7 +138,7 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   };
   for (const Shape& shape : kShapes) {
     if (wishes.width && *wishes.width != shape.width) continue;
-    auto answer = with_tiles(p, sizes, device, shape, wishes.chunk_k16);
+    auto answer = with_tiles(p, sizes, device, shape);
     if (auto* why = std::get_if<std::string>(&answer)) {
       refuse(std::move(*why));
       continue;

@@ -15,7 +15,6 @@ namespace convnorm::cuda::sm90_two_pass {
 struct Wishes {
   std::optional<Width> width;
   std::optional<Way> way;
-  int chunk_k16 = 0;  // 0: the planner's choice
 };
 
 // A config, or one sentence that says why there is none.

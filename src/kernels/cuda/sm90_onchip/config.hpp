@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/collective/divisor.hpp"
+
 #ifdef __CUDACC__
 #define CONVNORM_HOST_DEVICE __host__ __device__
 #else
@@ -30,32 +32,6 @@ inline constexpr int kStepBytes = 2 * kBlockRows * 16;
 constexpr int staging_bytes(int element_bytes, int tile_columns, int samples) {
   return samples == 1 ? 8 * (32 * element_bytes + 32) : 8 * tile_columns * element_bytes + samples * (32 + 16);
 }
-
-// n / d for n * d < 2^32.
-struct Divisor {
-  uint32_t value = 1;
-  uint32_t magic = 0;  // ceil(2^32 / value)
-
-  Divisor() = default;
-  explicit Divisor(uint32_t d) : value(d), magic(static_cast<uint32_t>(((uint64_t{1} << 32) + d - 1) / d)) {}
-#ifdef __CUDACC__
-  __device__ __forceinline__ uint32_t divide(uint32_t n) const { return value == 1 ? n : __umulhi(n, magic); }
-#endif
-};
-
-// n / d for any n.
-struct WideDivisor {
-  uint32_t value = 1;
-  uint64_t magic = 0;  // ceil(2^64 / value)
-
-  WideDivisor() = default;
-  explicit WideDivisor(uint32_t d) : value(d), magic(d == 1 ? 0 : ~uint64_t{0} / d + 1) {}
-#ifdef __CUDACC__
-  __device__ __forceinline__ uint32_t divide(uint32_t n) const {
-    return value == 1 ? n : static_cast<uint32_t>(__umul64hi(n, magic));
-  }
-#endif
-};
 
 struct Config {
   // Which tile a CTA has; the grid is (domain_column_tiles, teams, domain_row_tiles).

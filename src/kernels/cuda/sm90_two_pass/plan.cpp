@@ -39,7 +39,7 @@ std::variant<Config, std::string> with_tiles(const Problem& p, const Sizes& size
   config.tiles = std::get<sm90_onchip::Config>(answer);
   sm90_onchip::Config& tiles = config.tiles;
   if (tiles.samples > 1) return "l=" + std::to_string(p.l) + ": short samples, several of which share a tile";
-  tiles.group_rows = sm90_onchip::Divisor(static_cast<uint32_t>(sizes.o_per_norm_group));
+  tiles.group_rows = Divisor(static_cast<uint32_t>(sizes.o_per_norm_group));
   if (p.layout == CONVNORM_NLC) {
     tiles.plain_rows = tiles.plain_fill = tiles.by_fours = false;
   }

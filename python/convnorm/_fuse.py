@@ -11,7 +11,7 @@ import ast
 import inspect
 import textwrap
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Optional
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor, fx, nn
 from . import _patterns, _timing
 from ._export import Exported
 from ._held import Held, Unchanged, is_constant
+from ._report import SLOWER, Choice, Entry, FusionReport
 from .nn import forget
 
 # Modules inside of a traced one: traced along where they are as small as a block.
@@ -28,40 +29,6 @@ _MOST_VARIANTS = 16
 # torch.fx traces by patching classes that all threads use.
 _tracing = threading.RLock()
 _TYPE_QUESTIONS = {"isinstance", "is_tensor", "type", "hasattr", "issubclass", "callable"}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One norm of the network, or a convolution without one."""
-
-    name: str  # of the norm or convolution, or of the module that calls it
-    fused: bool
-    text: str  # the chain, or why it was left alone
-    gain: Optional[float] = None  # how many times as fast the fused chain is, where that was measured
-
-
-@dataclass
-class FusionReport:
-    """What was fused and what was not. Prints as a table."""
-
-    model: nn.Module
-    entries: list[Entry] = field(default_factory=list)
-
-    @property
-    def fused(self) -> list[Entry]:
-        return [entry for entry in self.entries if entry.fused]
-
-    @property
-    def left_alone(self) -> list[Entry]:
-        return [entry for entry in self.entries if not entry.fused]
-
-    def __str__(self) -> str:
-        if not self.entries:
-            return "no GroupNorm found"
-        width = max(len(entry.name) for entry in self.entries)
-        return "\n".join(f"{entry.name:<{width}}  {'fused' if entry.fused else 'left '}  {entry.text}" +
-                         (f", {entry.gain:.2f} times as fast" if entry.gain is not None else "")
-                         for entry in self.entries)
 
 
 class _Shape:
@@ -177,21 +144,6 @@ def _asks_for_types(kind: type) -> bool:
 
 
 @dataclass
-class _Choice:
-    """What timing said of the chains of one module, by the name of their norm or convolution."""
-
-    slower: dict[str, float] = field(default_factory=dict)  # left alone
-    faster: dict[str, float] = field(default_factory=dict)
-
-    def note(self, name: str, gain: Optional[float]) -> None:
-        if gain is not None:
-            (self.faster if gain >= 1 else self.slower)[name] = gain
-
-    def takes(self, match: _patterns.Match) -> bool:
-        return match.name in self.faster if match.norm is None else match.name not in self.slower
-
-
-@dataclass
 class _Variant:
     """The forward pass for one mode and one choice of arguments that are no tensors."""
 
@@ -214,7 +166,7 @@ class _Call:
     named: dict[str, Any]
 
 
-def _variant(module: nn.Module, constants: dict[str, Any], choice: _Choice,
+def _variant(module: nn.Module, constants: dict[str, Any], choice: Choice,
              trial: Optional[tuple[_timing.Pairs, dict[str, Any]]] = None) -> _Variant:
     """Traces and rewrites. Raises whatever tracing raises. `trial`: pairs and arguments by name, to fill the choice."""
     with _tracing, Unchanged(module):
@@ -232,8 +184,7 @@ def _variant(module: nn.Module, constants: dict[str, Any], choice: _Choice,
     if trial is not None:
         pairs, values = trial
         inputs = [values[node.target] for node in graph.nodes if node.op == "placeholder"]
-        for match, gain in zip(matches, pairs.gains(module, graph, matches, modules, inputs)):
-            choice.note(match.name, gain)
+        choice.note(matches, pairs.gains(module, graph, matches, modules, inputs))
     matches = [match for match in matches if choice.takes(match)]
     watched = list(tracer.inlined)
     for match in matches:
@@ -252,7 +203,7 @@ class _Fused:
 
     _convnorm_class: type  # the original
     _convnorm_forward: Callable
-    _convnorm_choice: _Choice
+    _convnorm_choice: Choice
     _convnorm_exported: Optional[Exported]  # in place of what follows
     _convnorm_names: tuple[str, ...]
     _convnorm_defaults: dict[str, Any]
@@ -321,7 +272,7 @@ def _restore(kind: type, state: dict[str, Any]) -> nn.Module:
     return module
 
 
-def _rebuild(kind: type, state: dict[str, Any], choice: _Choice) -> nn.Module:
+def _rebuild(kind: type, state: dict[str, Any], choice: Choice) -> nn.Module:
     module = _restore(kind, state)
     if _arguments(kind) is not None:
         _take_over(module, *_arguments(kind), choice)
@@ -337,7 +288,7 @@ def _arguments(kind: type) -> Optional[tuple[tuple[str, ...], dict[str, Any]]]:
         each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
 
 
-def _take_over(module: nn.Module, names: tuple[str, ...], defaults: dict[str, Any], choice: _Choice,
+def _take_over(module: nn.Module, names: tuple[str, ...], defaults: dict[str, Any], choice: Choice,
                exported: Optional[Exported] = None) -> None:
     kind = type(module)
     module.__class__ = type(
@@ -360,9 +311,9 @@ def _first_line(error: Exception) -> str:
 
 
 def _try(module: nn.Module, call: Optional[_Call],
-         pairs: Optional[_timing.Pairs]) -> tuple[Optional[_Variant], _Choice, str]:
+         pairs: Optional[_timing.Pairs]) -> tuple[Optional[_Variant], Choice, str]:
     """Fuses one module if its forward pass holds the pattern; else leaves it and says why."""
-    choice = _Choice()
+    choice = Choice()
     if _asks_for_types(type(module)):
         return None, choice, "its forward pass looks at the types of its arguments, or its source is not to be had"
     arguments = _arguments(type(module))
@@ -389,16 +340,15 @@ def _try(module: nn.Module, call: Optional[_Call],
 
 
 def _try_export(module: nn.Module, call: _Call,
-                pairs: Optional[_timing.Pairs]) -> tuple[Optional[Exported], _Choice, str]:
+                pairs: Optional[_timing.Pairs]) -> tuple[Optional[Exported], Choice, str]:
     """As `_try`, by the second way, for the example's arguments and those like them."""
-    choice = _Choice()
+    choice = Choice()
     try:
         exported = Exported(module, call.arguments, call.named)
         matches = exported.matches()
         if pairs is not None:
             inputs = torch.utils._pytree.tree_leaves((call.arguments, call.named))
-            for match, gain in zip(matches, pairs.gains(module, exported.graph, matches, {}, inputs)):
-                choice.note(match.name, gain)
+            choice.note(matches, pairs.gains(module, exported.graph, matches, {}, inputs))
         matches = [match for match in matches if choice.takes(match)]
         exported.fuse(matches)
     except Exception as error:  # exporting runs the module's own code too
@@ -426,15 +376,15 @@ class _Report:
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
 
-    def fused(self, prefix: str, name: str, chain: str, choice: _Choice) -> None:
+    def fused(self, prefix: str, name: str, chain: str, choice: Choice) -> None:
         self.entries[prefix + name] = Entry(prefix + name, True, chain, choice.faster.get(name))
 
     def left(self, prefix: str, name: str, why: str, gain: Optional[float] = None) -> None:
         self.entries.setdefault(prefix + name, Entry(prefix + name, False, why, gain))
 
-    def slower(self, prefix: str, choice: _Choice) -> None:
+    def slower(self, prefix: str, choice: Choice) -> None:
         for name, gain in choice.slower.items():
-            self.left(prefix, name, "fused it would be slower", gain)
+            self.left(prefix, name, SLOWER, gain)
 
 
 def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Optional[bool] = None) -> FusionReport:

@@ -128,11 +128,16 @@ def _activation_of_call(node: fx.Node) -> Optional[Activation]:
 
 
 def name_of(node: fx.Node) -> str:
-    """The name of the module that a node calls; in an exported graph of the one that it comes from; else its own."""
+    """The name of the module that a node calls; in an exported or captured graph of the one that it comes from; else its
+    own.
+    """
     if node.op == "call_module":
         return node.target
-    path, kind = next(reversed((node.meta.get("nn_module_stack") or {"": ("", "")}).values()))
-    return path if str(kind).endswith(("GroupNorm", "Conv1d")) and path else node.name
+    stack = list((node.meta.get("nn_module_stack") or {"": ("", "")}).values())
+    path, kind = stack[-1]
+    if not str(getattr(kind, "__name__", kind)).endswith(("GroupNorm", "Conv1d")):
+        return node.name
+    return path.removeprefix(f"{stack[0][0]}.") or node.name
 
 
 class Matcher:

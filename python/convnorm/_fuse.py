@@ -12,7 +12,7 @@ import inspect
 import textwrap
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Optional
+from typing import Any, Callable, Iterable, Optional, Union
 
 import torch
 from torch import Tensor, fx, nn
@@ -221,14 +221,20 @@ class _Fused:
                 isinstance(each, Tensor) for each in arguments):
             variant = kind._convnorm_variants.get((self.training,))
             if variant is not None and variant.fits():
-                return variant.run(self, *arguments)
+                try:
+                    return variant.run(self, *arguments)
+                except _patterns.NotBatched:
+                    return kind._convnorm_forward(self, *arguments)
         values = dict(zip(kind._convnorm_names, arguments))
         values.update(named)
         if len(values) == len(arguments) + len(named) and values.keys() <= set(kind._convnorm_names):
             full = {**kind._convnorm_defaults, **values}
             variant = _find(self, full)
             if variant is not None and variant.fits():
-                return variant.run(self, *(full[name] for name in kind._convnorm_names))
+                try:
+                    return variant.run(self, *(full[name] for name in kind._convnorm_names))
+                except _patterns.NotBatched:
+                    pass
         return kind._convnorm_forward(self, *arguments, **named)
 
     def train(self, mode: bool = True) -> nn.Module:
@@ -344,6 +350,8 @@ def _try_export(module: nn.Module, call: _Call,
     """As `_try`, by the second way, for the example's arguments and those like them."""
     choice = Choice()
     try:
+        with Unchanged(module), torch.no_grad():  # exporting puts back what is written, and says nothing
+            module.forward(*call.arguments, **call.named)
         exported = Exported(module, call.arguments, call.named)
         matches = exported.matches()
         if pairs is not None:
@@ -387,12 +395,12 @@ class _Report:
             self.left(prefix, name, SLOWER, gain)
 
 
-def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Optional[bool] = None) -> FusionReport:
+def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *, timing: Optional[bool] = None) -> FusionReport:
     """Finds Conv1d -> GroupNorm -> activation -> FiLM, residual in `model` and fuses it where it stands.
 
     Args:
         model: any network. Its modules, parameters and the names in its state_dict stay.
-        example_inputs: arguments of one call. With them results are compared in eval mode, and a network whose results
+        example_inputs: arguments of one call, or its only one. With them results are compared in eval mode, and a network whose results
             changed gets back its original modules; and modules that torch.fx cannot trace are exported for inputs like
             these.
         timing: whether each chain is timed on the example, in eval mode, as it stands and fused, on GPUs eagerly and in
@@ -403,11 +411,16 @@ def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Op
         The report; its `model` is the same object, or the fused model where that had to be another one.
 
     Raises:
+        TypeError: model is no module.
         ValueError: timing=True without example inputs.
         Whatever the model raises on the example inputs.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}, but it must be a torch.nn.Module")
     if timing and example_inputs is None:
         raise ValueError("timing=True needs example_inputs")
+    if isinstance(example_inputs, Tensor):
+        example_inputs = (example_inputs,)
     report = _Report()
     done: set[nn.Module] = set()
     pairs = _timing.Pairs() if timing or (timing is None and example_inputs is not None) else None

@@ -95,7 +95,7 @@ def _drawn(nodes: list[fx.Node]) -> list[Any]:
         return size.node.hint
 
     def draw(node: fx.Node) -> Any:
-        known = node.meta.get("example_value", node.meta.get("val"))
+        known = _patterns.example_of(node)
         if isinstance(known, torch.SymInt):
             return number(known)
         if not isinstance(known, Tensor) or not known.is_floating_point():

@@ -1,4 +1,5 @@
 """The operator on GPUs: numbers, streams, graphs, devices."""
+import copy
 import ctypes
 import threading
 
@@ -317,6 +318,32 @@ def test_b067_other_devices():
             y = call(S1_LINE, on_gpu(s1(), device))
             assert y.device == torch.device(device) and torch.equal(y.cpu(), wanted.cpu())
             assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
+def test_b067_kept_weights_streams_and_graphs_of_another_device():
+    module, x = policy_block()
+    other, y = copy.deepcopy(module).to("cuda:1"), x.to("cuda:1")
+    with torch.no_grad():
+        wanted = module(x).cpu()
+        for _ in range(3):  # packed and kept there, while the first device is the current one
+            assert torch.equal(other(y).cpu(), wanted) and torch.equal(module(x).cpu(), wanted)
+        stream = torch.cuda.Stream("cuda:1")
+        stream.wait_stream(torch.cuda.current_stream("cuda:1"))
+        with torch.cuda.stream(stream):
+            aside = other(y)
+        stream.synchronize()
+        assert torch.equal(aside.cpu(), wanted)
+        with torch.cuda.device(1):
+            graph, out = torch.cuda.CUDAGraph(), {}
+            with torch.cuda.graph(graph):
+                out["y"] = other(y)
+            graph.replay()
+        assert torch.equal(out["y"].cpu(), wanted)
+        moved = module.to("cuda:1")
+        assert torch.equal(moved(y).cpu(), wanted)
+        assert torch.equal(moved.to("cuda:0")(x).cpu(), wanted)
+        assert torch.cuda.current_device() == 0
 
 
 def test_weights_move_between_streams_and_go():

@@ -296,7 +296,7 @@ def test_float64_is_composed():
         call(S1_LINE, given)
 
 
-def test_identity_convolution_b009():
+def test_b009_identity_convolution():
     x = torch.tensor([[[1.0, 2, 3, 4, 5]]])
     expect_close(
         call("cg=1,g=1", Operands(x, identity(1)))[0, 0], torch.tensor([-1.41421, -0.70711, 0, 0.70711, 1.41421]))

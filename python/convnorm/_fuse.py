@@ -103,7 +103,7 @@ class _Tracer(fx.Tracer):
         return value if threading.get_ident() != self._thread else super().getattr(name, value, *cache)
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        if isinstance(module, nn.Conv1d) and type(module).forward is not nn.Conv1d.forward and not _hooked(module):
+        if isinstance(module, nn.Conv1d) and type(module).forward is not nn.Conv1d.forward and not _hooked([module]):
             leaf = _asks_for_types(type(module))
         elif type(module) is nn.Sequential or not type(module).__module__.startswith("torch.nn"):
             leaf = not _is_small_block(module)
@@ -118,15 +118,20 @@ class _Tracer(fx.Tracer):
         return _Proxy(node, self)
 
 
-def _hooked(module: nn.Module) -> bool:
-    state = module.__dict__
-    return bool(state["_forward_hooks"] or state["_backward_hooks"] or state["_forward_pre_hooks"] and any(
-        not _patterns.is_weight_norm(hook) for hook in module._forward_pre_hooks.values()))
+def _hooked(modules: Iterable[nn.Module]) -> bool:
+    """Whether one of them has a hook that is called with it; weight norm's are part of what is fused."""
+    for module in modules:
+        state = module.__dict__
+        if state["_forward_hooks"] or state["_backward_hooks"] or state["_backward_pre_hooks"] or (
+                state["_forward_pre_hooks"] and not all(map(_patterns.is_weight_norm,
+                                                            state["_forward_pre_hooks"].values()))):
+            return True
+    return False
 
 
 def _is_small_block(module: nn.Module) -> bool:
     inside = list(module.modules())
-    return len(inside) <= _MOST_INSIDE and not any(_hooked(each) for each in inside) and any(
+    return len(inside) <= _MOST_INSIDE and not _hooked(inside) and any(
         isinstance(each, (nn.Conv1d, nn.GroupNorm)) for each in inside) and not any(
         _asks_for_types(type(each)) for each in inside)
 
@@ -155,7 +160,7 @@ class _Variant:
 
     def fits(self) -> bool:
         """Whether the module is still as it was traced."""
-        return len(self.matches) > 0 and not any(_hooked(each) for each in self.watched) and self.held.still()
+        return len(self.matches) > 0 and not _hooked(self.watched) and self.held.still()
 
 
 @dataclass
@@ -189,7 +194,7 @@ def _variant(module: nn.Module, constants: dict[str, Any], choice: Choice,
     watched = list(tracer.inlined)
     for match in matches:
         watched += [modules[node.target] for node in (match.conv, *match.nodes) if node.op == "call_module"]
-    if any(_hooked(each) for each in watched):
+    if _hooked(watched):
         matches = []
     _patterns.replace_all(graph, matches, modules)
     graph.lint()
@@ -213,8 +218,8 @@ class _Fused:
         kind = type(self)
         if kind._convnorm_exported is not None:
             exported = kind._convnorm_exported
-            if not self.training and not torch.compiler.is_compiling() and exported.fits(arguments, named) and not any(
-                    _hooked(each) for each in exported.watched) and exported.held.still():
+            if not self.training and not torch.compiler.is_compiling() and exported.fits(
+                    arguments, named) and not _hooked(exported.watched) and exported.held.still():
                 return exported.run(self, arguments, named)
             return kind._convnorm_forward(self, *arguments, **named)
         if not named and len(arguments) == len(kind._convnorm_names) and all(
@@ -395,14 +400,15 @@ class _Report:
             self.left(prefix, name, SLOWER, gain)
 
 
-def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *, timing: Optional[bool] = None) -> FusionReport:
+def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
+         timing: Optional[bool] = None) -> FusionReport:
     """Finds Conv1d -> GroupNorm -> activation -> FiLM, residual in `model` and fuses it where it stands.
 
     Args:
         model: any network. Its modules, parameters and the names in its state_dict stay.
-        example_inputs: arguments of one call, or its only one. With them results are compared in eval mode, and a network whose results
-            changed gets back its original modules; and modules that torch.fx cannot trace are exported for inputs like
-            these.
+        example_inputs: arguments of one call, or its only one. With them results are compared in eval mode, and a
+            network whose results changed gets back its original modules; and modules that torch.fx cannot trace are
+            exported for inputs like these.
         timing: whether each chain is timed on the example, in eval mode, as it stands and fused, on GPUs eagerly and in
             graphs; those that would be slower are left alone, and convolutions without a norm are fused where that is
             faster. None: where there are example inputs.
@@ -452,7 +458,7 @@ def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
                 done.update(variant.watched)
             continue
         own = [name for name, _ in inside if "." not in name]
-        if own and call is not None and not any(_hooked(each) for each in module.modules() if each is not module):
+        if own and call is not None and not _hooked(each for each in module.modules() if each is not module):
             exported, choice, also = _try_export(module, call, pairs)
             why = f"{why}; {also}" if also else why
             if exported is not None:
@@ -487,7 +493,7 @@ def unfuse(model: nn.Module) -> nn.Module:
 
 
 def repack(model: nn.Module) -> None:
-    """Forgets what is packed of the weights of `model`, whoever packed it: its own modules, `fuse` or the compiler backend.
+    """Forgets what is packed of the weights of `model`, whoever packed it: its modules, `fuse` or the compiler backend.
 
     For changes that PyTorch does not count, those through `weight.data`.
     """

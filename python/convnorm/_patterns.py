@@ -128,9 +128,7 @@ def example_of(node: fx.Node) -> Any:
 
 
 def name_of(node: fx.Node) -> str:
-    """The name of the module that a node calls; in an exported or captured graph of the one that it comes from; else its
-    own.
-    """
+    """The name of the module that a node calls, or in an exported or captured graph comes from; else its own."""
     if node.op == "call_module":
         return node.target
     stack = list((node.meta.get("nn_module_stack") or {"": ("", "")}).values())
@@ -423,6 +421,29 @@ def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight:
     """A chain on tensors. From the first operation on that does not have the operator's shapes it is PyTorch's."""
     if x.dim() != 3:
         raise NotBatched(f"x has the shape {tuple(x.shape)}, but a fused chain takes (N, C_in, L)")
+    cut = len(post)
+    if scale is not None or residual is not None:
+        cut = _fitting(head, post, x, weight, scale, shift, residual)
+    fused = post[:cut]
+    y = functional.apply(_line(head, pre, fused, functional.precision_for(x, None)), weight_id, x, weight, bias, gamma,
+                         beta, None, pre_slope, slope if "prelu" in fused else None,
+                         scale.flatten(1) if "film" in fused else None, shift.flatten(1) if "film" in fused else None,
+                         residual if "add" in fused else None)
+    if cut == len(post):
+        return y
+    for name, parameter in _stages(post[cut:]):
+        if name == "film":
+            y = y * scale + shift
+        elif name == "add":
+            y = y + residual
+        else:
+            y = reference.post_stage(name, parameter, y, Operands(x, weight, post_slope=slope))
+    return y
+
+
+def _fitting(head: tuple, post: tuple[str, ...], x: Tensor, weight: Tensor, scale: Optional[Tensor],
+             shift: Optional[Tensor], residual: Optional[Tensor]) -> int:
+    """How many of the operations after the norm have the operator's shapes and types."""
     stride, dilation, padding = head[:3]
     dtype = functional.autocast_dtype(x) or x.dtype
     cut = len(post)
@@ -436,20 +457,12 @@ def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight:
         length = output_length(x.shape[2], weight.shape[2], stride, dilation, padding)
         if residual.shape != (x.shape[0], channels, length) or residual.dtype != dtype:
             cut = min(cut, post.index("add"))
-    fused, rest = post[:cut], _stages(post[cut:])
-    with_film, with_residual = "film" in fused, "add" in fused
-    y = functional.apply(_line(head, pre, fused, functional.precision_for(x, None)), weight_id, x,
-                         weight, bias, gamma, beta, None, pre_slope, slope if "prelu" in fused else None,
-                         scale.flatten(1) if with_film else None, shift.flatten(1) if with_film else None,
-                         residual if with_residual else None)
-    for name, parameter in rest:
-        if name == "film":
-            y = y * scale + shift
-        elif name == "add":
-            y = y + residual
-        else:
-            y = reference.post_stage(name, parameter, y, Operands(x, weight, post_slope=slope))
-    return y
+    return cut
+
+
+def _parameter(module: nn.Module, name: str) -> Optional[Tensor]:
+    own = module._parameters  # where nn.Module looks last
+    return own[name] if name in own else getattr(module, name)
 
 
 def _current_weight(conv: nn.Conv1d) -> Tensor:
@@ -457,7 +470,7 @@ def _current_weight(conv: nn.Conv1d) -> Tensor:
     for hook in conv._forward_pre_hooks.values():
         if is_weight_norm(hook):
             return hook.compute_weight(conv)
-    return conv.weight
+    return _parameter(conv, "weight")
 
 
 def weight_is_given(match: Match) -> bool:
@@ -475,8 +488,8 @@ def run_modules(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, conv: n
     """A chain whose parameters are those of modules."""
     weight = _current_weight(conv)
     kept = 0 if conv.training or not isinstance(weight, nn.Parameter) else conv._convnorm_kept.number
-    gamma, beta = (None, None) if norm is None else (norm.weight, norm.bias)
-    return run_tensors(head, pre, post, x, weight, conv.bias, gamma, beta, *others, weight_id=kept)
+    gamma, beta = (None, None) if norm is None else (_parameter(norm, "weight"), _parameter(norm, "bias"))
+    return run_tensors(head, pre, post, x, weight, _parameter(conv, "bias"), gamma, beta, *others, weight_id=kept)
 
 
 def replace_all(graph: fx.Graph, matches: list[Match], modules: Optional[dict[str, nn.Module]] = None,

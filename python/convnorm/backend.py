@@ -1,9 +1,9 @@
 """torch.compile(model, backend="convnorm"): fuses the pattern in the captured graph and hands the rest to Inductor.
 
 Functional calls and dynamic shapes are covered. Where gradients are off the packed weights are kept, and packed again
-when PyTorch counts a change, and each chain is timed, as it stands and fused, both compiled by what compiles the rest; one
-that would be slower is left alone. Where gradients are recorded all chains are fused, which saves memory. The report of
-each graph goes to the logger "convnorm" at level INFO.
+when PyTorch counts a change; and each chain is timed, as it stands and fused, both compiled by what compiles the rest:
+one that would be slower is left alone. Where gradients are recorded all chains are fused, which saves memory. The report
+of each graph goes to the logger "convnorm" at level INFO.
 """
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def convnorm(graph_module: fx.GraphModule, example_inputs: list[Any], *, options
     matcher = _patterns.Matcher(graph_module.graph, convolutions=timing)
     matches, choice = matcher.matches(), Choice()
     if timing and matches:
-        _time(graph_module, matches, choice, lambda *graph: _compile(*graph, then, {**others, "triton.cudagraphs": False}))
+        alone = {**others, "triton.cudagraphs": False}  # _timing captures its own
+        _time(graph_module, matches, choice, lambda *graph: _compile(*graph, then, alone))
     taken = [match for match in matches if choice.takes(match)]
     _log.info("%s", _report(graph_module, matcher, matches, taken, choice))
     if taken:
@@ -100,8 +101,8 @@ def _drawn(nodes: list[fx.Node]) -> list[Any]:
             return number(known)
         if not isinstance(known, Tensor) or not known.is_floating_point():
             raise _NoExample(f"{node.name} is a {type(known).__name__}")
-        value = torch.empty_strided([number(size) for size in known.shape], [number(stride) for stride in known.stride()],
-                                    dtype=known.dtype, device=known.device)
+        shape, strides = map(number, known.shape), map(number, known.stride())
+        value = torch.empty_strided(tuple(shape), tuple(strides), dtype=known.dtype, device=known.device)
         return value.normal_(generator=torch.Generator(known.device).manual_seed(0))
 
     return [draw(node) for node in nodes]

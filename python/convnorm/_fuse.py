@@ -347,7 +347,25 @@ def _try(module: nn.Module, call: Optional[_Call],
         _take_over(module, names, defaults, choice)
         key = (module.training, *sorted(constants.items(), key=lambda item: item[0]))
         type(module)._convnorm_variants[key] = variant
+        if trial is not None:
+            _put_back_if_slower(module, variant, choice, pairs, [values[name] for name in names])
     return variant, choice, ""
+
+
+def _put_back_if_slower(module: nn.Module, variant: _Variant, choice: Choice, pairs: _timing.Pairs,
+                        arguments: list[Any]) -> None:
+    """On GPUs eager calls often take what the host takes, of which a fused class asks more than its chains alone."""
+    kind = type(module)
+    if not any(isinstance(each, Tensor) and each.is_cuda for each in arguments):
+        return
+    key = (kind._convnorm_class, *(match.describe() for match in variant.matches),
+           *(tuple(each.shape) if isinstance(each, Tensor) else each for each in arguments))
+    gain = pairs.gain_of_calls(key, lambda: kind._convnorm_forward(module, *arguments),
+                               lambda: module.forward(*arguments))
+    if gain < 1:
+        module.__class__ = kind._convnorm_class
+        choice.note(variant.matches, [gain] * len(variant.matches))
+        variant.matches = []
 
 
 def _try_export(module: nn.Module, call: _Call,

@@ -56,6 +56,7 @@ class Choice:
     def note(self, matches: list[Match], gains: list[Optional[float]]) -> None:
         for match, gain in zip(matches, gains):
             if gain is not None:
+                self.faster.pop(match.name, None)
                 (self.faster if gain >= 1 else self.slower)[match.name] = gain
 
     def takes(self, match: Match) -> bool:

@@ -65,6 +65,15 @@ class Pairs:
         return [self._gain(module, match, inside, {node: found[node] for node in outside}, modules)
                 for match, (inside, outside) in zip(matches, parts)]
 
+    def gain_of_calls(self, key: tuple, plain: Callable, fused: Callable) -> float:
+        """The same of eager calls on a GPU; `key` says which are equal."""
+        if key not in self._known:
+            with torch.no_grad():
+                plain()
+                fused()
+                self._known[key] = _ratio(plain, fused, True)
+        return self._known[key]
+
     def _gain(self, module: nn.Module, match: _patterns.Match, inside: list[fx.Node], values: dict[fx.Node, Any],
               modules: dict[str, nn.Module]) -> Optional[float]:
         plain, copied = fx.Graph(), {node: None for node in values}

@@ -2,8 +2,8 @@
 
 Functional calls and dynamic shapes are covered. Where gradients are off the packed weights are kept, and packed again
 when PyTorch counts a change; and each chain is timed, as it stands and fused, both compiled by what compiles the rest:
-one that would be slower is left alone. Where gradients are recorded all chains are fused, which saves memory. The report
-of each graph goes to the logger "convnorm" at level INFO.
+one that would be slower is left alone. Where gradients are recorded all chains are fused, which saves memory. The
+report of each graph goes to the logger "convnorm" at level INFO.
 """
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import convnorm
-from convnorm import reference
+from convnorm import _timing, reference
 from convnorm._attributes import parse
 from convnorm.nn import Conv1dGroupNorm
 from convnorm.reference import Operands
@@ -393,6 +393,16 @@ def test_fused_chains_are_timed_eagerly_and_in_graphs():
         report = convnorm.fuse(model, (x,))
         assert all(entry.gain is not None and (entry.gain >= 1) == entry.fused for entry in report.entries), str(report)
         expect_close(model(x), wanted, 2e-3)
+
+
+def test_a_forward_pass_that_costs_the_host_more_is_put_back(monkeypatch):
+    model = nn.Sequential(nn.Conv1d(64, 64, 5, padding=2), nn.GroupNorm(8, 64), nn.Mish()).cuda().eval()
+    monkeypatch.setattr(_timing, "times_as_fast", lambda *pair: 2.0)
+    for gain, fused in ((0.9, False), (1.1, True)):
+        monkeypatch.setattr(_timing.Pairs, "gain_of_calls", lambda *asked: gain)
+        report = convnorm.fuse(model, torch.randn(2, 64, 16, device="cuda"))
+        assert [(entry.fused, entry.gain) for entry in report.entries] == [(fused, 2.0 if fused else 0.9)]
+        assert (type(model) is not nn.Sequential) == fused
 
 
 def test_precision_follows_the_switches():

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from . import functional, reference
-from ._attributes import output_length, stages_of
+from ._attributes import one, output_length, stages_of
 from .nn import WeightId
 from .reference import Operands
 
@@ -53,11 +53,6 @@ class Match:
     def name(self) -> str:
         """Of the norm, or of the convolution where there is none."""
         return name_of(self.conv if self.norm is None else self.norm)
-
-
-def _same(values: Any) -> Any:
-    """(2,) -> 2: what Conv1d keeps as a tuple of one."""
-    return values[0] if isinstance(values, (tuple, list)) and len(values) == 1 else values
 
 
 def _bound(node: fx.Node, **defaults: Any) -> dict[str, Any]:
@@ -127,12 +122,22 @@ def _activation_of_call(node: fx.Node) -> Optional[Activation]:
     return None
 
 
+def example_of(node: fx.Node) -> Any:
+    """What a node held when its graph was captured or exported; None where that was not noted."""
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
 def name_of(node: fx.Node) -> str:
-    """The name of the module that a node calls; in an exported graph of the one that it comes from; else its own."""
+    """The name of the module that a node calls; in an exported or captured graph of the one that it comes from; else its
+    own.
+    """
     if node.op == "call_module":
         return node.target
-    path, kind = next(reversed((node.meta.get("nn_module_stack") or {"": ("", "")}).values()))
-    return path if str(kind).endswith(("GroupNorm", "Conv1d")) and path else node.name
+    stack = list((node.meta.get("nn_module_stack") or {"": ("", "")}).values())
+    path, kind = stack[-1]
+    if not str(getattr(kind, "__name__", kind)).endswith(("GroupNorm", "Conv1d")):
+        return node.name
+    return path.removeprefix(f"{stack[0][0]}.") or node.name
 
 
 class Matcher:
@@ -300,13 +305,16 @@ class Matcher:
             groups, eps = bound["num_groups"], bound["eps"]
             if (bound["weight"] is None) != (bound["bias"] is None):
                 return self._leave(norm, "it has one of gamma and beta")
-        stride, padding, dilation = (_same(called[name]) for name in ("stride", "padding", "dilation"))
+        stride, padding, dilation = (one(called[name]) for name in ("stride", "padding", "dilation"))
         padding = 0 if padding == "valid" else padding
         if mode not in ("zeros", "reflect", "replicate"):
             return self._leave(norm, f"padding_mode={mode!r} is not among zeros, reflect, replicate")
         if not all(isinstance(value, int)
                    for value in (stride, dilation, called["groups"], groups)) or not isinstance(eps, float):
             return self._leave(norm, "its numbers are not known before it runs")
+        x = example_of(_input(conv))
+        if isinstance(x, Tensor) and x.dim() != 3:
+            return self._leave(norm, "its convolution's input is not (N, C, L)")
         padded = None
         if padding == 0 and (found := self._padding_before(conv)) is not None:
             padded, padding, mode = found
@@ -404,11 +412,17 @@ def _fits_film(tensor: Tensor, x: Tensor, channels: int, dtype: torch.dtype) -> 
         tensor.shape[0] == x.shape[0] and tensor.shape[1] == channels and tensor.shape[2] == 1)
 
 
+class NotBatched(Exception):
+    """A chain got an input of other than three axes, which Conv1d takes and the operator does not."""
+
+
 def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight: Tensor, bias: Optional[Tensor],
                 gamma: Optional[Tensor], beta: Optional[Tensor], pre_slope: Optional[Tensor] = None,
                 slope: Optional[Tensor] = None, scale: Optional[Tensor] = None, shift: Optional[Tensor] = None,
                 residual: Optional[Tensor] = None, weight_id: int = 0) -> Tensor:
     """A chain on tensors. From the first operation on that does not have the operator's shapes it is PyTorch's."""
+    if x.dim() != 3:
+        raise NotBatched(f"x has the shape {tuple(x.shape)}, but a fused chain takes (N, C_in, L)")
     stride, dilation, padding = head[:3]
     dtype = functional.autocast_dtype(x) or x.dtype
     cut = len(post)

@@ -140,6 +140,14 @@ def test_b058_half_inputs_and_float32_parameters():
         assert weight.grad.dtype == torch.float32
 
 
+def test_b083_gradients_have_the_same_bits():
+    given = leaves(s1())
+    wants = [each for each in given if each is not None]
+    grad = torch.randn(2, 8, 20)
+    first, *others = (torch.autograd.grad(call(S1_LINE + ",post=silu", given), wants, grad) for _ in range(20))
+    assert all(torch.equal(one, other) for each in others for one, other in zip(each, first))
+
+
 @pytest.mark.parametrize("layout", ["ncl", "nlc"])
 def test_b081_scale_gradient_in_bfloat16(layout):
     x = x_fill(16, 64, 1024, dtype=torch.bfloat16)

@@ -224,6 +224,32 @@ def test_a_graph_reads_the_weight_that_was_packed_just_before_it():
             assert torch.equal(out["y"], wanted)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_call_waits_for_nothing_and_allocates_its_result_alone(mode):
+    module, x = policy_block()
+    with mode():
+        module(x)
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_stats()["allocation.all.allocated"]
+        torch.cuda._sleep(200_000_000)
+        busy = torch.cuda.Event()
+        busy.record()
+        y = module(x)
+        assert not busy.query()
+        assert torch.cuda.memory_stats()["allocation.all.allocated"] == before + 1
+        torch.cuda.synchronize()
+        assert torch.equal(y, module(x))
+
+
+def test_b083_gradients_have_the_same_bits():
+    given = leaves(on_gpu(s1()))
+    wants = [each for each in given if each is not None]
+    grad = torch.randn(2, 8, 20, device="cuda")
+    with torch.backends.cudnn.flags(deterministic=True):
+        first, *others = (torch.autograd.grad(call(S1_LINE + ",post=silu", given), wants, grad) for _ in range(20))
+    assert all(torch.equal(one, other) for each in others for one, other in zip(each, first))
+
+
 def test_b070_graph_of_forward_and_backward():
     given = leaves(on_gpu(s1()))
     wants = [each for each in given if each is not None]

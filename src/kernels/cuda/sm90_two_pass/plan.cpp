@@ -63,6 +63,7 @@ std::optional<std::string> go_way(const Problem& p, const Sizes& sizes, Way way,
   if (way == Way::kRecompute) {
     if (glu) return "post=glu: the two halves of the channels lie in different tiles";
     if (channels_last) return "layout=nlc: tiles are stored channels first";
+    if (p.dtype == CONVNORM_F32) return "dtype=f32: z lies in y, and reading it takes less than convolving again";
     if (config.width == Width::kFour) return "there is no instance of such tiles";
   } else {
     config.in_place = p.dtype == CONVNORM_F32 && !glu && !channels_last;

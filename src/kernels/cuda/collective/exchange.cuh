@@ -13,15 +13,17 @@
 
 namespace convnorm::cuda {
 
-// Takes this CTA's share in numbering the launch. The tag can only move on when all CTAs have read it, so all of them
-// number their launch alike.
-__device__ __forceinline__ uint64_t first_tag_of_launch(SyncHeader* header, unsigned ctas, int rounds) {
-  const uint64_t tag = ptx::load_relaxed(&header->tag);
+// Takes this CTA's share in numbering the launch, once it has read the header's tag. That can only move on when all CTAs
+// have read it, so all of them number their launch alike.
+__device__ __forceinline__ uint64_t first_tag_of_launch(SyncHeader* header, uint64_t tag, unsigned ctas, int rounds) {
   // The comparison makes the arrival wait for the value.
   if (tag != ~uint64_t{0} && atomicInc(&header->arrivals, ctas - 1) == ctas - 1) {
     *reinterpret_cast<volatile uint64_t*>(&header->tag) = tag + rounds;
   }
   return tag + 1;
+}
+__device__ __forceinline__ uint64_t first_tag_of_launch(SyncHeader* header, unsigned ctas, int rounds) {
+  return first_tag_of_launch(header, ptx::load_relaxed(&header->tag), ctas, rounds);
 }
 
 __device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, const Spread& s) {

@@ -119,12 +119,12 @@ class XLoader {
       }
 #pragma unroll 1
       for (; chunk < c_.chunks; ++chunk) {
-        wait(barrier(p_.plan.x_empty, slot), parity, "an empty slot of x");
         if (T::kFours && p_.fours_aligned) {
-          fill_by_fours<true>(thread, kThreads, slot, chunk);
+          fill_by_fours<true>(thread, kThreads, slot, parity, chunk);
         } else if (T::kFours && c_.by_fours) {
-          fill_by_fours<false>(thread, kThreads, slot, chunk);
+          fill_by_fours<false>(thread, kThreads, slot, parity, chunk);
         } else {
+          await_empty(slot, parity);
           fill_by_items(thread, kThreads, slot, chunk);
         }
         publish(slot, arrivals);
@@ -252,54 +252,110 @@ class XLoader {
     }
   }
 
-  // A slot by fours of neighbouring inputs, of eight channels each, where samples are not interleaved and the stride is
-  // a power of two: one address and one check for what are rows of several phases or positions. `kAligned`: a channel's
-  // four are a vector.
+  // Four neighbouring inputs of eight channels, where samples are not interleaved and the stride is a power of two: one
+  // address and one check for what are rows of several phases or positions. `kAligned`: a channel's four are a vector.
   template <bool kAligned>
-  __device__ __forceinline__ void fill_by_fours(int thread, int threads, int slot, int chunk) const {
-    constexpr int kWords = kAligned ? sizeof(Element) : 4;  // of a channel's four
-    const int across = static_cast<int>(c_.fours.value), items = 2 * c_.chunk_k16 * across;
-    const int first = first_position_ - c_.fours_shift, channel0 = chunk * 16 * c_.chunk_k16;
-    const int stride_log2 = __ffs(in_.stride) - 1;
-#pragma unroll 1
-    for (int item = thread; item < items; item += threads) {
-      const int k8 = static_cast<int>(c_.fours.divide(item)), at = item - k8 * across;
-      const int position = first + at * 4, channel = channel0 + 8 * k8;
-      const auto is_inside = [&](int i) { return static_cast<unsigned>(i) < static_cast<unsigned>(in_.length); };
-      const Element* from = x_ + int64_t{channel} * in_.channel_step + position;
-      uint32_t bits[8][kWords];
+  struct Four {
+    static constexpr int kWords = kAligned ? sizeof(Element) : 4;  // of a channel's four
+
+    int k8, at;  // the four's number in its row
+    uint32_t bits[8][kWords];
+  };
+
+  // The first position of four `at` of a row of the tile.
+  __device__ __forceinline__ int position_of_four(int at) const { return first_position_ - c_.fours_shift + at * 4; }
+  __device__ __forceinline__ bool is_inside(int position) const {
+    return static_cast<unsigned>(position) < static_cast<unsigned>(in_.length);
+  }
+
+  template <bool kAligned>
+  __device__ __forceinline__ void load_four(Four<kAligned>& four, int item, int chunk) const {
+    four.k8 = static_cast<int>(c_.fours.divide(item)), four.at = item - four.k8 * static_cast<int>(c_.fours.value);
+    const int position = position_of_four(four.at), channel = chunk * 16 * c_.chunk_k16 + 8 * four.k8;
+    const Element* from = x_ + int64_t{channel} * in_.channel_step + position;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const bool wanted = channel + j < in_.channels;
-        if constexpr (!kAligned) {
+    for (int j = 0; j < 8; ++j) {
+      const bool wanted = four.k8 < 2 * c_.chunk_k16 && channel + j < in_.channels;
+      auto& bits = four.bits[j];
+      if constexpr (!kAligned) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) bits[j][e] = ptx::load_bits(from + e, wanted && is_inside(position + e));
-        } else if constexpr (kWords == 4) {
-          ptx::load_128(from, wanted && is_inside(position), bits[j][0], bits[j][1], bits[j][2], bits[j][3]);
-        } else {
-          ptx::load_64(from, wanted && is_inside(position), bits[j][0], bits[j][1]);
-        }
-        from += in_.channel_step;
+        for (int e = 0; e < 4; ++e) bits[e] = ptx::load_bits(from + e, wanted && is_inside(position + e));
+      } else if constexpr (Four<kAligned>::kWords == 4) {
+        ptx::load_128(from, wanted && is_inside(position), bits[0], bits[1], bits[2], bits[3]);
+      } else {
+        ptx::load_64(from, wanted && is_inside(position), bits[0], bits[1]);
       }
-      const int first_item = k8 * c_.rows();
+      from += in_.channel_step;
+    }
+  }
+
+  template <bool kAligned>
+  __device__ __forceinline__ void store_four(const Four<kAligned>& four, int slot, int chunk) const {
+    constexpr int kWords = Four<kAligned>::kWords;
+    const int first_item = four.k8 * c_.rows(), position = position_of_four(four.at);
+    const int stride_log2 = __ffs(in_.stride) - 1;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int offset = at * 4 + e - c_.fours_shift;  // from the tile's first input
-        const int row = offset >> stride_log2, phase = offset & (in_.stride - 1);
-        if (offset < 0 || row >= c_.phase_rows) continue;
-        const int its_item = first_item + phase * c_.phase_rows + row;
-        const bool elsewhere = !is_inside(position + e) && p_.arguments.pad != CONVNORM_ZEROS;
-        uint32_t of_row[8];
+    for (int e = 0; e < 4; ++e) {
+      const int offset = four.at * 4 + e - c_.fours_shift;  // from the tile's first input
+      const int row = offset >> stride_log2, phase = offset & (in_.stride - 1);
+      if (offset < 0 || row >= c_.phase_rows) continue;
+      const int its_item = first_item + phase * c_.phase_rows + row;
+      const bool elsewhere = !is_inside(position + e) && p_.arguments.pad != CONVNORM_ZEROS;
+      uint32_t of_row[8];
 #pragma unroll
-        for (int j = 0; j < 8; ++j) of_row[j] = bits[j][e * kWords / 4];
-        if (elsewhere) load_channels(of_row, source_of(its_item, true), chunk, true);
-        if (kWords == 2 && e % 2 == 1 && !elsewhere) {
-          store_halves<0x7632>(of_row, shared_ + p_.plan.x + slot * p_.plan.x_slot_bytes + its_item * 16);
-        } else {
-          store_item(of_row, slot, its_item);
-        }
+      for (int j = 0; j < 8; ++j) of_row[j] = four.bits[j][e * kWords / 4];
+      if (elsewhere) load_channels(of_row, source_of(its_item, true), chunk, true);
+      if (kWords == 2 && e % 2 == 1 && !elsewhere) {
+        store_halves<0x7632>(of_row, shared_ + p_.plan.x + slot * p_.plan.x_slot_bytes + its_item * 16);
+      } else {
+        store_item(of_row, slot, its_item);
       }
     }
+  }
+
+  // The lines of a chunk's fours, on their way to the second-level cache while a slot is awaited.
+  __device__ __forceinline__ void request_fours(int thread, int threads, int chunk) const {
+    constexpr int kFoursOfLine = 128 / (4 * sizeof(Element));
+    const int across = static_cast<int>(c_.fours.value), items = 2 * c_.chunk_k16 * across;
+#pragma unroll 1
+    for (int item = thread + threads; item < items; item += threads) {  // the first is asked for by itself
+      const int k8 = static_cast<int>(c_.fours.divide(item)), at = item - k8 * across;
+      const int position = position_of_four(at), channel = chunk * 16 * c_.chunk_k16 + 8 * k8;
+      if (at % kFoursOfLine != 0 || !is_inside(position)) continue;
+      const Element* from = x_ + int64_t{channel} * in_.channel_step + position;
+#pragma unroll
+      for (int j = 0; j < 8; ++j, from += in_.channel_step) {
+        if (channel + j < in_.channels) ptx::prefetch_l2_line(from);
+      }
+    }
+  }
+
+  // A slot by fours. While one is converted, the next is on its way, where there are registers for both.
+  template <bool kAligned>
+  __device__ __forceinline__ void fill_by_fours(int thread, int threads, int slot, uint32_t parity, int chunk) const {
+    const int items = 2 * c_.chunk_k16 * static_cast<int>(c_.fours.value);
+    request_fours(thread, threads, chunk);
+    Four<kAligned> four;
+    load_four(four, thread, chunk);
+    await_empty(slot, parity);
+#pragma unroll 1
+    for (int item = thread; item < items; item += threads) {
+      if constexpr (T::kWide) {
+        if (item > thread) load_four(four, item, chunk);
+        store_four(four, slot, chunk);
+      } else {
+        Four<kAligned> next;
+        load_four(next, item + threads, chunk);
+        store_four(four, slot, chunk);
+        four = next;
+      }
+    }
+  }
+
+  // That the slot was full follows, by way of the warpgroups that read it, which racecheck does not.
+  __device__ __forceinline__ void await_empty(int slot, uint32_t parity) const {
+    wait(barrier(p_.plan.x_full, slot), parity, "a full slot of x");
+    wait(barrier(p_.plan.x_empty, slot), parity, "an empty slot of x");
   }
 
   // A slot item by item.

@@ -406,8 +406,8 @@ def _stages(post: tuple[str, ...]) -> tuple:
     return stages_of(post)
 
 
-def _fits_film(tensor: Tensor, x: Tensor, channels: int, dtype: torch.dtype) -> bool:
-    return tensor.dim() == 3 and tensor.dtype == dtype and (
+def _fits_film(tensor: Any, x: Tensor, channels: int, dtype: torch.dtype) -> bool:
+    return isinstance(tensor, Tensor) and tensor.dim() == 3 and tensor.dtype == dtype and (
         tensor.shape[0] == x.shape[0] and tensor.shape[1] == channels and tensor.shape[2] == 1)
 
 
@@ -442,8 +442,8 @@ def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight:
     return y
 
 
-def _fitting(head: tuple, post: tuple[str, ...], x: Tensor, weight: Tensor, scale: Optional[Tensor],
-             shift: Optional[Tensor], residual: Optional[Tensor]) -> int:
+def _fitting(head: tuple, post: tuple[str, ...], x: Tensor, weight: Tensor, scale: Any, shift: Any,
+             residual: Any) -> int:
     """How many of the operations after the norm have the operator's shapes and types."""
     stride, dilation, padding = head[:3]
     dtype = functional.autocast_dtype(x) or x.dtype
@@ -456,7 +456,8 @@ def _fitting(head: tuple, post: tuple[str, ...], x: Tensor, weight: Tensor, scal
     if "add" in post:
         channels = weight.shape[0] // 2 if "glu" in post else weight.shape[0]
         length = output_length(x.shape[2], weight.shape[2], stride, dilation, padding)
-        if residual.shape != (x.shape[0], channels, length) or residual.dtype != dtype:
+        if not isinstance(residual, Tensor) or (  # but a number
+                residual.shape != (x.shape[0], channels, length) or residual.dtype != dtype):
             cut = min(cut, post.index("add"))
     return cut
 

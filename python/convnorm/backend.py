@@ -79,31 +79,28 @@ def _time(graph_module: fx.GraphModule, matches: list[_patterns.Match], choice: 
         pairs = _timing.Pairs(compiled)
         try:
             choice.note(matches, pairs.gains_on(_drawn, graph_module, matches, {}))
-        except _NoExample as error:
-            _log.info("chains are fused untimed: %s", error)
-
-
-class _NoExample(Exception):
-    """A value of the graph is not known, so that it cannot be drawn."""
+        except Exception as error:  # whatever fails is a trial, not the model
+            _log.warning("chains are fused untimed: %s", error)
 
 
 def _drawn(nodes: list[fx.Node]) -> list[Any]:
-    def number(size: Any) -> int:
-        if isinstance(size, int):
-            return size
-        if size.node.hint is None:
-            raise _NoExample(f"the size {size} depends on data")
-        return size.node.hint
+    def number(value: Any) -> Any:
+        if isinstance(value, (int, float)):
+            return value
+        if value.node.hint is None:
+            raise ValueError(f"the number {value} depends on data")
+        return value.node.hint
 
     def draw(node: fx.Node) -> Any:
         known = _patterns.example_of(node)
-        if isinstance(known, torch.SymInt):
+        if isinstance(known, (torch.SymInt, torch.SymFloat)):
             return number(known)
         if not isinstance(known, Tensor) or not known.is_floating_point():
-            raise _NoExample(f"{node.name} is a {type(known).__name__}")
-        shape, strides = map(number, known.shape), map(number, known.stride())
-        value = torch.empty_strided(tuple(shape), tuple(strides), dtype=known.dtype, device=known.device)
-        return value.normal_(generator=torch.Generator(known.device).manual_seed(0))
+            raise ValueError(f"{node.name} is a {type(known).__name__}")
+        shape, strides = tuple(map(number, known.shape)), tuple(map(number, known.stride()))
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides)) if 0 not in shape else 0
+        memory = torch.empty(extent, dtype=known.dtype, device=known.device)
+        return memory.normal_(generator=torch.Generator(known.device).manual_seed(0)).as_strided(shape, strides)
 
     return [draw(node) for node in nodes]
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from convnorm import repack
+from convnorm import _timing, repack
 from convnorm.backend import convnorm
 from support import expect_close, w_fill, x_fill
 from test_fuse import NETWORKS, X, Film, block, calls  # noqa: F401  (a fixture)
@@ -122,3 +122,43 @@ def test_calls_without_a_batch_are_left_alone(timed, calls):
         expect_close(torch.compile(model, backend=convnorm, options={"then": "aot_eager"})(x_fill(8, 20)),
                      model(x_fill(8, 20)))
     assert not asked and not calls
+
+
+class WithNumbers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.act = block()
+
+    def forward(self, x, scale, shift):
+        return self.act(self.norm(self.conv(x))) * scale + shift
+
+
+def test_numbers_in_the_place_of_tensors(timed):
+    model = WithNumbers().eval()
+    timed([2.0])
+    compiled = torch.compile(model, backend=convnorm, options={"then": "aot_eager"})
+    with torch.no_grad():
+        for scale, shift in ((2, 3), (4, 5.5), (torch.randn(2, 8, 1), 6.5), (0.5, torch.randn(2, 8, 20))):
+            expect_close(compiled(*X, scale, shift), model(*X, scale, shift))
+
+
+def test_inputs_of_any_strides_are_drawn(timed):
+    model = nn.Sequential(*block()).eval()
+    asked = timed([2.0])
+    for x in (x_fill(1, 6, 20).expand(2, 6, 20), x_fill(2, 20, 6).transpose(1, 2), x_fill(2, 6, 40)[:, :, ::2]):
+        torch._dynamo.reset()
+        asked.clear()
+        with torch.no_grad():
+            expect_close(torch.compile(model, backend=convnorm, options={"then": "aot_eager"})(x), model(x))
+        assert len(asked) == 1
+
+
+def test_what_fails_while_it_is_timed_is_said(monkeypatch, caplog, calls):
+    def fails(*_arguments):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(_timing, "times_as_fast", fails)
+    model = nn.Sequential(*block()).eval()
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "convnorm"):
+        expect_close(torch.compile(model, backend=convnorm, options={"then": "aot_eager"})(*X), model(*X))
+    assert caplog.messages == ["chains are fused untimed: out of memory"] and calls

@@ -141,7 +141,9 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   for (c.set_blocks = step;; c.set_blocks *= 2) {
     c.set_blocks = std::min(c.set_blocks, c.blocks());
     c.sets = static_cast<int>(quotient_up(c.blocks(), c.set_blocks));
-    if (!has_norm(p) || of_group == 1) {
+    if (!has_norm(p)) {
+      c.set_groups = 0;
+    } else if (of_group == 1) {
       c.set_groups = c.set_rows();
     } else if (c.sets == 1) {
       c.set_groups = static_cast<int>(sizes.o_per_conv_group / of_group);

@@ -330,7 +330,7 @@ class XLoader {
     }
   }
 
-  // A slot by fours. While one is converted, the next is on its way, where there are registers for both.
+  // A slot by fours. While one is converted, the next is on its way.
   template <bool kAligned>
   __device__ __forceinline__ void fill_by_fours(int thread, int threads, int slot, uint32_t parity, int chunk) const {
     const int items = 2 * c_.chunk_k16 * static_cast<int>(c_.fours.value);
@@ -340,15 +340,10 @@ class XLoader {
     await_empty(slot, parity);
 #pragma unroll 1
     for (int item = thread; item < items; item += threads) {
-      if constexpr (T::kWide) {
-        if (item > thread) load_four(four, item, chunk);
-        store_four(four, slot, chunk);
-      } else {
-        Four<kAligned> next;
-        load_four(next, item + threads, chunk);
-        store_four(four, slot, chunk);
-        four = next;
-      }
+      Four<kAligned> next;
+      load_four(next, item + threads, chunk);
+      store_four(four, slot, chunk);
+      four = next;
     }
   }
 

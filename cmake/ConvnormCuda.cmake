@@ -1,5 +1,6 @@
 # Whether the CUDA backend is built, and for which GPUs. Leaves CONVNORM_WITH_CUDA.
-set(CONVNORM_CUDA_ARCHITECTURES "75-real;80-real;86-real;89-real;90-real;100-real;120" CACHE STRING
+# sm_86 and sm_89 run the code of sm_80.
+set(CONVNORM_CUDA_ARCHITECTURES "75-real;80-real;90-real;100-real;120" CACHE STRING
   "GPUs that the paths for any GPU are compiled for, as in CMAKE_CUDA_ARCHITECTURES; paths of one architecture bring their own")
 set(CONVNORM_CUDA_STRATEGIES "all" CACHE STRING
   "CUDA paths to build beside any_arch: all, or a list of names; all;NAME also lets plans ask a path that is not proven yet")

@@ -13,15 +13,17 @@
 
 namespace convnorm::cuda {
 
-// Takes this CTA's share in numbering the launch. The tag can only move on when all CTAs have read it, so all of them
-// number their launch alike.
-__device__ __forceinline__ uint64_t first_tag_of_launch(SyncHeader* header, unsigned ctas, int rounds) {
-  const uint64_t tag = ptx::load_relaxed(&header->tag);
+// Takes this CTA's share in numbering the launch, once it has read the header's tag. That can only move on when all CTAs
+// have read it, so all of them number their launch alike.
+__device__ __forceinline__ uint64_t first_tag_of_launch(SyncHeader* header, uint64_t tag, unsigned ctas, int rounds) {
   // The comparison makes the arrival wait for the value.
   if (tag != ~uint64_t{0} && atomicInc(&header->arrivals, ctas - 1) == ctas - 1) {
     *reinterpret_cast<volatile uint64_t*>(&header->tag) = tag + rounds;
   }
   return tag + 1;
+}
+__device__ __forceinline__ uint64_t first_tag_of_launch(SyncHeader* header, unsigned ctas, int rounds) {
+  return first_tag_of_launch(header, ptx::load_relaxed(&header->tag), ctas, rounds);
 }
 
 __device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, const Spread& s) {
@@ -44,14 +46,17 @@ __device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, double va
   ptx::store_relaxed(word, {tag, static_cast<uint64_t>(__double_as_longlong(value))});
 }
 
-__device__ __forceinline__ double await_double(const ptx::Word* word, uint64_t tag) {
-  ptx::Word found = ptx::load_relaxed(word);
+// Two of them, in neighbouring words.
+__device__ __forceinline__ void await_doubles(const ptx::Word* words, uint64_t tag, double& first, double& second) {
+  ptx::Word found[2] = {ptx::load_relaxed(words), ptx::load_relaxed(words + 1)};
   Patience patience;
-  while (found.tag != tag) {
-    patience.lose("a number of another CTA");
-    found = ptx::load_relaxed(word);
+  while (found[0].tag != tag || found[1].tag != tag) {
+    patience.lose("the numbers of another CTA");
+    found[0] = ptx::load_relaxed(words);
+    found[1] = ptx::load_relaxed(words + 1);
   }
-  return __longlong_as_double(static_cast<long long>(found.payload));
+  first = __longlong_as_double(static_cast<long long>(found[0].payload));
+  second = __longlong_as_double(static_cast<long long>(found[1].payload));
 }
 
 // Moments whose mean must not lose digits: {low half of the tag, root of M2, mean}. Roots stay in fp32's range.

@@ -21,8 +21,8 @@ enum class Store : int {
   kElements,  // for rows that would start on sectors if y itself did
 };
 
-inline Store store_of(const Arguments& arguments, bool staged) {
-  const bool aligned = reinterpret_cast<uintptr_t>(arguments.y) % 32 == 0;
+inline Store store_of(const void* y, bool staged) {
+  const bool aligned = reinterpret_cast<uintptr_t>(y) % 32 == 0;
   return staged ? Store::kStaged : aligned ? Store::kVectors : Store::kElements;
 }
 

@@ -33,12 +33,13 @@ __device__ __forceinline__ uint32_t load_word(const void* source, bool wanted) {
   return bits;
 }
 
+// Straight into a register of 32 bits: widening one of 16 would wait for the load where it is issued.
 __device__ __forceinline__ uint32_t load_half_bits(const void* source, bool wanted) {
-  uint16_t bits;
+  uint32_t bits;
   asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b16 %0, 0;\n"
-      "@p ld.global.nc.b16 %0, [%1];\n}"
-      : "=h"(bits)
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n"
+      "@p ld.global.nc.u16 %0, [%1];\n}"
+      : "=r"(bits)
       : "l"(source), "r"(static_cast<int>(wanted)));
   return bits;
 }

@@ -28,13 +28,21 @@ struct Fragments {
 template <class T>
 class WeightStream {
  public:
-  __device__ __forceinline__ WeightStream(const Parameters& p, uint32_t shared, int row_tile, int warp)
-      : c_(p.config), place_(shared + p.plan.weights + warp * kWarpStageBytes + threadIdx.x % 32 * 16) {
-    left_ = c_.chunks * static_cast<int>(p.arguments.k);
+  __device__ __forceinline__ WeightStream(const Parameters& p, uint32_t shared, int warp)
+      : p_(p),
+        c_(p.config),
+        warp_(warp),
+        place_(shared + p.plan.weights + warp * kWarpStageBytes + threadIdx.x % 32 * 16) {}
+
+  // Requests the first steps of a tile.
+  __device__ __forceinline__ void begin(int row_tile) {
+    left_ = c_.chunks * static_cast<int>(p_.arguments.k);
     const int64_t piece = int64_t{left_} * kStep;  // vectors of 16 rows
     const int block = c_.block_of(row_tile, 0);
-    next_ = static_cast<const uint4*>(p.arguments.packed_weight()) + (4 * block + warp) * piece + threadIdx.x % 32;
+    next_ = static_cast<const uint4*>(p_.arguments.packed_weight()) + (4 * block + warp_) * piece + threadIdx.x % 32;
     row_tile_ = 4 * (c_.block_of(row_tile, 1) - block) * piece;
+    stage_ = 0;
+#pragma unroll 1
     for (int stage = 0; stage < c_.weight_stages; ++stage) {
       request(stage);
     }
@@ -84,12 +92,14 @@ class WeightStream {
     ptx::commit_copies();  // even if empty: steps are counted by groups
   }
 
+  const Parameters& p_;
   const Config& c_;
+  const int warp_;
   const uint32_t place_;  // this lane's in stage 0
   const uint4* next_;
   int64_t row_tile_;  // from one row tile to the next
   int left_;          // steps from next_ on
-  int stage_ = 0;
+  int stage_;
 };
 
 template <class T>
@@ -129,15 +139,15 @@ __device__ __forceinline__ void multiply(Accumulators<T>& d, const Fragments<T>&
   }
 }
 
-// z of a tile, whose first chunk is in shared memory; that of the next tile is there afterwards. `slot_row`: shared address
-// of the row of this lane's matrix in slot 0; `slot_bytes`: from there to the slot of the first chunk.
+// z of a tile, whose first chunk is in shared memory and whose first weights are on their way; the first chunk of the next
+// tile is there afterwards. `slot_row`: shared address of the row of this lane's matrix in slot 0; `slot_bytes`: from there
+// to the slot of the first chunk.
 template <class T>
-__device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, const Walk& walk, int warp,
-                                         XStream<T>& x, uint32_t slot_row, int& slot_bytes, Accumulators<T>& d) {
+__device__ __forceinline__ void convolve(const Parameters& p, WeightStream<T>& weights, XStream<T>& x, uint32_t slot_row,
+                                         int& slot_bytes, Accumulators<T>& d) {
   const Config& c = p.config;
   const auto taps = static_cast<int>(p.arguments.k), stride = static_cast<int>(p.arguments.stride);
   const int rows = c.rows();
-  WeightStream<T> weights(p, shared, walk.row_tile, warp);
 #pragma unroll 1
   for (int chunk = 0; chunk < c.chunks; ++chunk) {
     x.advance();
@@ -179,14 +189,6 @@ __device__ __forceinline__ void finish_gated(const Parameters& p, unsigned char*
   }
 }
 
-// The parameters of a row tile's channels, by all threads.
-template <class T>
-__device__ __forceinline__ void load_first_parameters(const Parameters& p, unsigned char* shared, int row_tile) {
-  const int i = static_cast<int>(threadIdx.x) / kBlockRows, first_row = i * kBlockRows;
-  load_row_parameters<T>(p, shared, p.config.block_of(row_tile, i) * kBlockRows - first_row, first_row,
-                         first_row + kBlockRows, threadIdx.x % kBlockRows, kBlockRows);
-}
-
 __device__ __forceinline__ void swap(float& a, float& b) {
   const float c = a;
   a = b, b = c;
@@ -199,24 +201,35 @@ __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_c
   const Config& c = p.config;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = threadIdx.x % 32;
 
+  // All that comes from afar is asked for before any of it is waited for.
+  Walk walk(c);
+  bool any = walk.next();
+  WeightStream<T> weights(p, ptx::shared_address(shared), warp);
+  if (any) weights.begin(walk.row_tile);
+  const int block = c.block_of(walk.row_tile, static_cast<int>(threadIdx.x) / kBlockRows);
+  const RequestedRow<T> own_row(p, block * kBlockRows + static_cast<int>(threadIdx.x) % kBlockRows);
+  const bool numbers = c.exchanges() && threadIdx.x == kThreads - 1;
+  uint64_t tag = 0;
+  if (numbers) tag = ptx::load_relaxed(&p.slot.header->tag);
   XStream<T> x(p, shared);
   x.begin();
-  if (c.exchanges() && threadIdx.x == 0) {
+  row_parameters(p, shared)[threadIdx.x] = own_row.value();
+  if (numbers) {
     *reinterpret_cast<uint64_t*>(shared + p.plan.first_tag) =
-        first_tag_of_launch(p.slot.header, c.ctas(), c.iterations);
+        first_tag_of_launch(p.slot.header, tag, c.ctas(), c.iterations);
   }
   // Matrices 0 and 1 of an ldmatrix are the two halves of k of one column tile, 2 and 3 those of the next.
   const uint32_t slot_row = ptx::shared_address(shared) + p.plan.x +
                             16 * ((lane / 8 % 2) * c.rows() + lane / 16 * 8 + lane % 8);
-  int slot_bytes = 0, tile = 0;
+  int slot_bytes = 0;
   TileEpilogue upper(p, shared, warp), lower(p, shared, 4 + warp);  // of the two row tiles
-  for (Walk walk(c); walk.next(); ++tile) {
-    if (tile == 0) load_first_parameters<T>(p, shared, walk.row_tile);
+  for (int tile = 0; any; any = walk.next(), ++tile) {
+    if (tile > 0) weights.begin(walk.row_tile);
     upper.begin(walk, tile > 0);
     lower.begin(walk, tile > 0);
     __syncthreads();  // the first chunk of x, parameters and the launch's number are there
     Accumulators<T> d = {};
-    convolve<T>(p, ptx::shared_address(shared), walk, warp, x, slot_row, slot_bytes, d);
+    convolve<T>(p, weights, x, slot_row, slot_bytes, d);
     // One row tile after the other; the other one then takes its place, so that the code exists once.
 #pragma unroll 1
     for (int i = 0; i < kRowTiles; ++i) {

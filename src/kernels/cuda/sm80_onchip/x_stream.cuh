@@ -17,7 +17,7 @@ class XStream : XRows<T> {
 
   // The first chunk of the CTA's first tile.
   __device__ __forceinline__ void begin() {
-    constexpr int kBatch = 4;
+    constexpr int kBatch = T::kChunkK16 == 2 ? 5 : 3;  // of items: all that 128 columns and a few taps have
     next_tile();
 #pragma unroll 1
     for (int first = 0; first * kThreads < c_.slot_items; first += kBatch) {

@@ -47,7 +47,7 @@ std::variant<Config, std::string> with_tiles(const Problem& p, const Sizes& size
   // That first fill is shared out among more warps than a pair's CTA has.
   if (shape.width == Width::kPair) tiles.plain_fill = false;
   config.segments = tiles.column_tiles;
-  constexpr int kRows = sm90_onchip::kBlockRows;
+  constexpr int kRows = kBlockRows;
   config.blocks = static_cast<int>(quotient_up(p.o, kRows));
   // Of groups that do not fit evenly, a block may have an end and a beginning beside those that lie in it.
   const int64_t group_rows = sizes.o_per_norm_group;

@@ -57,15 +57,4 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// From shared to global memory by the copy engine (sm_90 and newer), 16-byte aligned on both sides. What was written to
-// shared memory has to be fenced for it, and stays until wait_bulk_reads().
-__device__ __forceinline__ void bulk_store(void* destination, const void* shared_source, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(destination),
-               "r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared_source))), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void commit_bulk_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Until all that this thread has committed has been read.
-__device__ __forceinline__ void wait_bulk_reads() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-
 }  // namespace convnorm::cuda::ptx

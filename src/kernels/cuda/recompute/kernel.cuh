@@ -294,16 +294,15 @@ class Cta {
     const int valid = min(c_.window(), valid_ - first_of(w));
     const int stride = static_cast<int>(a_.stride);
     int count = 0;
+    constexpr float kNothing[4] = {};
     float pilot[2] = {}, sum[2] = {}, square[2] = {};
     if (position_warp * c_.warp_positions() < valid) {
       uint4 weights[kK16];
       load_weights(block, weights);
-      float start[4] = {};
       {
         float d[4];
-        multiply(d, weights, input_at(position_warp * c_.warp_positions()), start);
+        multiply(d, weights, input_at(position_warp * c_.warp_positions()), kNothing);
         pilot[0] = __shfl_sync(~0u, d[0], lane_ & ~3), pilot[1] = __shfl_sync(~0u, d[2], lane_ & ~3);
-        start[0] = start[1] = -pilot[0], start[2] = start[3] = -pilot[1];
       }
 #pragma unroll 1
       for (int first = position_warp * c_.warp_positions(); first < valid; first += c_.tile()) {
@@ -314,16 +313,17 @@ class Cta {
         for (int at = 0; at < end; at += kQuad, x += 4 * kQuad * stride) {
           float d[4][4];
 #pragma unroll
-          for (int b = 0; b < 4; ++b) multiply(d[b], weights, x + 4 * offset_of(b) * stride, start);
+          for (int b = 0; b < 4; ++b) multiply(d[b], weights, x + 4 * offset_of(b) * stride, kNothing);
           if (at + kQuad > end) {
 #pragma unroll
             for (int i = 0; i < 16; ++i) {
-              if (at + position_of(i / 4 * 2 + i % 2) >= end) d[i / 4][i % 4] = 0;
+              if (at + position_of(i / 4 * 2 + i % 2) >= end) d[i / 4][i % 4] = pilot[i / 2 % 2];
             }
           }
 #pragma unroll
           for (int i = 0; i < 16; ++i) {
-            const float value = d[i / 4][i % 4];
+            // Not from the accumulators' start on: they would be rounded otherwise than those that become y.
+            const float value = d[i / 4][i % 4] - pilot[i / 2 % 2];
             sum[i / 2 % 2] += value;
             square[i / 2 % 2] = fmaf(value, value, square[i / 2 % 2]);
           }
@@ -536,18 +536,16 @@ class Cta {
           for (int i = 0; i < 4; ++i) v[i / 2][2 * b + i % 2] = fmaf(d[i], row[i / 2].scale, row[i / 2].plus);
         }
         finish(v, channels, warp_first + quad * kQuad);
-        if (quad == 0) writer.await_reads();
         stage(v, quad);
       }
+      __syncwarp();
       if (ncl) {
         writer.write(warp_first, l_out);
       } else {
-        __syncwarp();
         write_columns(number, warp_first);
       }
       __syncwarp();
     }
-    writer.await_reads();
   }
 
   // Ops, and zeros past the valid outputs. With a glu the result is in v[0].

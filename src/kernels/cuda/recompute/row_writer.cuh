@@ -1,9 +1,7 @@
-// A block's staged rows on their way to y: by the copy engine, a row a lane, where there is one and rows are whole; else
-// neighbouring lanes write neighbouring vectors, of as many rows as a warp's positions leave them.
+// A block's staged rows on their way to y: neighbouring lanes write neighbouring vectors, of as many rows as a warp's
+// positions leave them.
 #pragma once
 
-#include "kernels/cuda/ptx/async_copy.cuh"
-#include "kernels/cuda/ptx/barrier.cuh"
 #include "kernels/cuda/recompute/config.hpp"
 
 namespace convnorm::cuda::recompute {
@@ -17,9 +15,6 @@ class RowWriter {
                                        int pitch, bool aligned)
       : end_(end), aligned_(aligned) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    own_to_ = y + lane * apart, own_from_ = staged + lane * (pitch / static_cast<int>(sizeof(Element)));
-    positions_ = c.warp_positions();
-    has_own_ = lane < end;
     const int vectors_log2 = __ffs(c.warp_positions() / kVector) - 1;  // of a row, at most one a lane
     first_ = lane >> vectors_log2, at_once_ = 32 >> vectors_log2;
     column_ = (lane & ((1 << vectors_log2) - 1)) * kVector;
@@ -30,26 +25,7 @@ class RowWriter {
     from_step_ = at_once_ * staged_apart;
   }
 
-  // Before rows are staged anew, by all lanes.
-  __device__ __forceinline__ void await_reads() const {
-#if __CUDA_ARCH__ >= 900
-    ptx::wait_bulk_reads();
-    __syncwarp();
-#endif
-  }
-
-  // By all lanes, which have staged their values.
   __device__ __forceinline__ void write(int warp_first, int l_out) const {
-#if __CUDA_ARCH__ >= 900
-    if (aligned_ && warp_first >= 0 && warp_first + positions_ <= l_out) {
-      ptx::fence_proxy_async();
-      __syncwarp();
-      if (has_own_) ptx::bulk_store(own_to_ + warp_first, own_from_, positions_ * sizeof(Element));
-      ptx::commit_bulk_stores();
-      return;
-    }
-#endif
-    __syncwarp();
     const int position = warp_first + column_;
     Element* to = to_ + warp_first;
     const Element* from = from_;
@@ -74,10 +50,6 @@ class RowWriter {
  private:
   static constexpr int kVector = 16 / sizeof(Element);
 
-  Element* own_to_;  // row `lane`
-  const Element* own_from_;
-  int positions_;
-  bool has_own_;
   Element* to_;  // y's row of this lane's first vector, before the positions of a tile
   const Element* from_;
   int64_t step_;  // from a row of y to this lane's next

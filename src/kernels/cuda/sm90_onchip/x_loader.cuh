@@ -145,6 +145,12 @@ class XLoader : XRows<T> {
       ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot));
   }
 
+  // By computing warps after the first fill, for a loader that refills. An empty slot says as much, by way of the warps that
+  // emptied it; this says it to racecheck too.
+  __device__ __forceinline__ void hand_over() const {
+    ptx::named_barrier_arrive(static_cast<int>(NamedBarrier::kFilled), 128 * c_.warpgroups + 32 * T::kLoaderWarps);
+  }
+
   // Everything after the first fill, by the loader warps, with a loader of its own: what one would keep from the first
   // fill would be spilled.
   __device__ __forceinline__ void refill(int loader_warp) {
@@ -152,6 +158,9 @@ class XLoader : XRows<T> {
     const int thread = 32 * loader_warp + threadIdx.x % 32;
     // By proxy for all that took part in the first fill.
     const uint32_t arrivals = loader_warp == 0 ? p_.x_arrivals - (T::kLoaderWarps - 1) : 1;
+    if constexpr (T::kFours) {
+      ptx::named_barrier(static_cast<int>(NamedBarrier::kFilled), 128 * c_.warpgroups + 32 * T::kLoaderWarps);
+    }
     if (!next_tile()) return;
     int slot = 0;
     uint32_t parity = 0;
@@ -375,9 +384,7 @@ class XLoader : XRows<T> {
     }
   }
 
-  // That the slot was full follows, by way of the warpgroups that read it, which racecheck does not.
   __device__ __forceinline__ void await_empty(int slot, uint32_t parity) const {
-    wait(barrier(p_.plan.x_full, slot), parity, "a full slot of x");
     wait(barrier(p_.plan.x_empty, slot), parity, "an empty slot of x");
   }
 

@@ -87,6 +87,7 @@ enum class NamedBarrier : int {
   // + i: the threads of computing warpgroup i, or of the loader warps that make up one behind them
   kWarpgroup = kFirstBlockBarrier,
   kInitialised = 6,  // + i: the warp that initialises barriers, and crew i, which waits for it
+  kFilled = 12,      // loader warps, which wait until computing ones have done their part of the first fill
 };
 
 // Warps that wait for initialised barriers at one place: computing warpgroups, and two crews of loader warps.

@@ -146,6 +146,12 @@ class XLoader : XRows<T> {
       ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot));
   }
 
+  // By computing warps after the first fill, for a loader that refills. An empty slot says as much, by way of the warps that
+  // emptied it; this says it to racecheck too.
+  __device__ __forceinline__ void hand_over() const {
+    ptx::named_barrier_arrive(static_cast<int>(NamedBarrier::kFilled), 128 * c_.warpgroups + 32 * T::kLoaderWarps);
+  }
+
   // Everything after the first fill, by the loader warps, with a loader of its own: what one would keep from the first
   // fill would be spilled.
   __device__ __forceinline__ void refill(int loader_warp) {
@@ -153,6 +159,9 @@ class XLoader : XRows<T> {
     const int thread = 32 * loader_warp + threadIdx.x % 32;
     // By proxy for all that took part in the first fill.
     const uint32_t arrivals = loader_warp == 0 ? p_.x_arrivals - (T::kLoaderWarps - 1) : 1;
+    if constexpr (T::kFours) {
+      ptx::named_barrier(static_cast<int>(NamedBarrier::kFilled), 128 * c_.warpgroups + 32 * T::kLoaderWarps);
+    }
     if (!next_tile()) return;
     int slot = 0;
     uint32_t parity = 0;
@@ -359,7 +368,7 @@ class XLoader : XRows<T> {
     }
   }
 
-  // A slot by fours. While one is converted, the next is on its way, where there are registers for both.
+  // A slot by fours. While one is converted, the next is on its way.
   template <bool kAligned>
   __device__ __forceinline__ void fill_by_fours(int thread, int threads, int slot, uint32_t parity, int chunk) const {
     const int items = 2 * c_.chunk_k16 * static_cast<int>(c_.fours.value);
@@ -369,21 +378,14 @@ class XLoader : XRows<T> {
     await_empty(slot, parity);
 #pragma unroll 1
     for (int item = thread; item < items; item += threads) {
-      if constexpr (T::kWide) {
-        if (item > thread) load_four(four, item, chunk);
-        store_four(four, slot, chunk);
-      } else {
-        Four<kAligned> next;
-        load_four(next, item + threads, chunk);
-        store_four(four, slot, chunk);
-        four = next;
-      }
+      Four<kAligned> next;
+      load_four(next, item + threads, chunk);
+      store_four(four, slot, chunk);
+      four = next;
     }
   }
 
-  // That the slot was full follows, by way of the warpgroups that read it, which racecheck does not.
   __device__ __forceinline__ void await_empty(int slot, uint32_t parity) const {
-    wait(barrier(p_.plan.x_full, slot), parity, "a full slot of x");
     wait(barrier(p_.plan.x_empty, slot), parity, "an empty slot of x");
   }
 

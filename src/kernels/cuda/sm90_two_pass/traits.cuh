@@ -24,7 +24,7 @@ template <class T>
 class Epilogue;
 
 template <class Element, int kParts, Width kWidthT, Pass kPassT>
-struct Traits : sm90_onchip::Traits<Element, kParts, 128, kWidthT == Width::kFour, false> {
+struct Traits : sm90_onchip::Traits<Element, kParts, 128, false, false> {
   static constexpr Pass kPass = kPassT;
   static constexpr bool kRowParameters = false, kFours = true;
   using Parameters = sm90_two_pass::Parameters;

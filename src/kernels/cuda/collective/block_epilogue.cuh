@@ -107,7 +107,7 @@ class Epilogue {
 
   __device__ __forceinline__ Destination destination(const Walk& walk) const {
     const Arguments& a = p_.arguments;
-    return {a.y, a.n, a.c_y, a.l_out, block_ * kBlockRows, columns_of(walk)};
+    return {a.y, a.n, a.c_y, a.l_out, block_ * kBlockRows, columns_of(walk), a.layout == CONVNORM_NLC};
   }
 
   __device__ __forceinline__ int channel(int h) const { return block_ * kBlockRows + at_.row + 8 * h; }

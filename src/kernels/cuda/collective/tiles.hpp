@@ -30,7 +30,7 @@ struct Tiles {
   int team_ctas;
   int iterations;  // domains of a team
 
-  bool staged;  // y goes through shared memory, because its rows do not start on sectors
+  bool staged;  // y goes through shared memory, because its rows do not start on sectors; never where channels are last
 
   // Tiles of one sample whose rows of y start on sectors, and whose groups lie in 16 rows or are made of them: a warp
   // takes its 16 rows from z to y without waiting for its neighbours (warp_epilogue.cuh).
@@ -79,7 +79,7 @@ struct Tiles {
 // x under a tile in shared memory: `stride` phases of phase_rows rows, row = position * samples + sample, in chunks of
 // 16 * chunk_k16 channels.
 struct Rows {
-  bool plain_rows;    // a row is the next position: one sample, stride 1, zeros in the padding, no lengths
+  bool plain_rows;    // a row is the next element: one sample, NCL, stride 1, zeros in the padding, no lengths
   Divisor slot_rows;  // rows of a chunk
   int phase_rows;
   Divisor phase_row_divisor;
@@ -94,19 +94,26 @@ struct Rows {
 
 // Where x lies, in the types in which kernels compute.
 struct Input {
-  const void* x;            // (N, C_in, L)
+  const void* x;            // (N, C_in, L) or (N, L, C_in)
   int64_t sample_elements;  // C_in * L
   int channels, length;     // C_in of a conv group, L
   int stride, pad_left;
+  int channel_step, position_step;  // elements
+  bool whole_items;                 // eight channels lie side by side and start on 16 bytes
 };
 
 inline Input input_of(const Arguments& a) {
+  const bool channels_last = a.layout == CONVNORM_NLC;
+  const int64_t alignment = reinterpret_cast<uintptr_t>(a.x) % 16;
   return {a.x,
           a.c * a.l,
           static_cast<int>(a.c_per_conv_group),
           static_cast<int>(a.l),
           static_cast<int>(a.stride),
-          static_cast<int>(a.pad_left)};
+          static_cast<int>(a.pad_left),
+          channels_last ? 1 : static_cast<int>(a.l),
+          channels_last ? static_cast<int>(a.c) : 1,
+          channels_last && alignment == 0 && a.c_per_conv_group % 8 == 0};
 }
 
 // Regions of shared memory that the epilogue of a tile has, as byte offsets.
@@ -131,8 +138,9 @@ std::optional<std::string> divide_into_tiles(const Problem& problem, const Sizes
 // All of `rows` but what is said of chunks. One sentence if a chunk would have more than 2^14 - 1 rows.
 std::optional<std::string> lay_out_rows(const Problem& problem, const Sizes& sizes, const Tiles& tiles, Rows& rows);
 
-// What no tile can mend, for kernels that compute in 32-bit positions and 16-bit channels.
-std::optional<std::string> refuse_on_chip(const Problem& problem, const Sizes& sizes);
+// What no tile can mend, for kernels that compute in 32-bit positions and 16-bit channels. `takes_nlc`: the kernel takes
+// tensors channels last as well.
+std::optional<std::string> refuse_on_chip(const Problem& problem, const Sizes& sizes, bool takes_nlc);
 
 // bfloat16 parts that an fp32 operand is split into; 1 for 16-bit ones.
 int parts_of(const Problem& problem);

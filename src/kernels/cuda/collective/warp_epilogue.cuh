@@ -48,7 +48,11 @@ class WarpEpilogue {
     if (p_.arguments.groups > 0 && first_channel_ < p_.arguments.o) take_spreads(walk, d);
   }
   __device__ __forceinline__ void gather(const Walk& walk) const {
-    if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk);
+    if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads<1>(walk);
+  }
+  // For this block of the tile and the next one: one round of waiting serves both.
+  __device__ __forceinline__ void gather_two(const Walk& walk) const {
+    if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads<2>(walk);
   }
   __device__ __forceinline__ void finish(const Walk& walk, float (&d)[kValues]) const {
     if (first_channel_ >= p_.arguments.o) return;
@@ -65,9 +69,9 @@ class WarpEpilogue {
   __device__ __forceinline__ const RowParameters& row(int i) const {
     return row_parameters(p_, shared_)[warp_ * kWarpRows + i];
   }
-  // {mean, rstd} of the warp's groups.
-  __device__ __forceinline__ float2* moment_table() const {
-    return reinterpret_cast<float2*>(shared_ + p_.plan.statistics) + warp_ * kWarpRows;
+  // {mean, rstd} of the warp's groups, `blocks` blocks on.
+  __device__ __forceinline__ float2* moment_table(int blocks = 0) const {
+    return reinterpret_cast<float2*>(shared_ + p_.plan.statistics) + blocks * kBlockRows + warp_ * kWarpRows;
   }
 
   // Of the warp's pieces: into the moment table, or to those with whom it shares groups. The bias moves the means alone:
@@ -98,7 +102,7 @@ class WarpEpilogue {
       }
       __syncwarp();
     } else {
-      const Words words = words_of(walk);
+      const Words words = words_of(walk, first_channel_);
       if (lane % (4 << c_.piece_rows_log2) == 0) {
         ptx::Word* mine = words.first + words.piece * c_.column_tiles + walk.column_tile;
         publish(mine + (row >> c_.piece_rows_log2) * c_.participants, words.tag, own[0]);
@@ -176,8 +180,8 @@ class WarpEpilogue {
     int piece;  // of the first group, that of the warp
   };
 
-  __device__ __forceinline__ Words words_of(const Walk& walk) const {
-    const int first_row = first_channel_ - ((walk.first_row_tile << c_.warpgroups_log2) * kBlockRows);  // of the domain
+  __device__ __forceinline__ Words words_of(const Walk& walk, int first_channel) const {
+    const int first_row = first_channel - ((walk.first_row_tile << c_.warpgroups_log2) * kBlockRows);  // of the domain
     const int group = static_cast<int>(c_.group_rows.divide(first_row));
     const int piece = (first_row - group * static_cast<int>(c_.group_rows.value)) / kWarpRows;
     const int team = (walk.iteration & 1) * c_.teams + static_cast<int>(blockIdx.y);
@@ -185,30 +189,34 @@ class WarpEpilogue {
     return {p_.slot.words + (team * c_.domain_groups + group) * c_.participants, tag, piece};
   }
 
-  // Fills the moment table.
+  // Fills the moment tables of kBlocks blocks. The lanes that read the words of one group are neighbours.
+  template <int kBlocks>
   __device__ __forceinline__ void gather_spreads(const Walk& walk) const {
     const int lane = threadIdx.x % 32, lanes_log2 = c_.gather_lanes_log2;
-    const Words words = words_of(walk);
     const int groups = kWarpRows >> c_.piece_rows_log2, participant = lane & ((1 << lanes_log2) - 1);
 #pragma unroll 1
-    for (int first = 0; first < groups; first += 32 >> lanes_log2) {
-      const int its_group = first + (lane >> lanes_log2);
-      const Spread all = spread_of(its_group < groups, [&](const Scale& scale) {
+    for (int first = 0; first < kBlocks * groups; first += 32 >> lanes_log2) {
+      int group = first + (lane >> lanes_log2);
+      const int block = kBlocks > 1 && group >= groups ? 1 : 0, first_channel = first_channel_ + block * kBlockRows;
+      const bool inside = group < kBlocks * groups && first_channel < p_.arguments.o;
+      group -= block * groups;
+      const Words words = words_of(walk, first_channel);
+      const Spread all = spread_of(inside, [&](const Scale& scale) {
         Moments part = {0, 0, 0};
-        if (its_group < groups) {
+        if (inside) {
 #pragma unroll 1
           for (int i = participant; i < c_.participants; i += 32) {
             const int column = i - static_cast<int>(c_.column_tile_divisor.divide(i)) * c_.column_tiles;
             const int columns = column + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
             const auto count = static_cast<float>(columns << c_.piece_rows_log2);
-            const Moments more = scale.moments(await(words.first + its_group * c_.participants + i, words.tag, count));
+            const Moments more = scale.moments(await(words.first + group * c_.participants + i, words.tag, count));
             part = i < 32 ? more : merge(part, more);
           }
         }
         const float count = static_cast<float>(c_.group_rows.value) * static_cast<float>(p_.arguments.l_out);
         return merge_lanes(part, count, lanes_log2);
       });
-      if (participant == 0 && its_group < groups) moment_table()[its_group] = of_group(all);
+      if (participant == 0 && inside) moment_table(block)[group] = of_group(all);
     }
     __syncwarp();
   }

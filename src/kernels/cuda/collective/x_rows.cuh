@@ -1,14 +1,15 @@
-// x (N, C_in, L) -> shared memory as [part][k8][row][8 channels] of 16 bits, in which the next row is the next 16 bytes:
+// x (N, C_in, L) or (N, L, C_in) -> shared memory as [part][k8][row][8 channels] of 16 bits, in which the next row is the next 16 bytes:
 // so one copy of x serves all taps. It is K-major without swizzle for wgmma's descriptors, and for ldmatrix eight
 // neighbouring rows lie in eight different banks.
 //
 // An item is one row's eight channels: eight loads, coalesced over the lanes, which take neighbouring rows; one 16-byte
-// store for each part.
+// store for each part. With channels last it is one or two loads of 16 bytes where it starts on them.
 #pragma once
 
 #include "kernels/cuda/collective/store.cuh"
 #include "kernels/cuda/collective/walk.cuh"
 #include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/ptx/load.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
 
 namespace convnorm::cuda {
@@ -42,30 +43,39 @@ class XRows {
     const int k8 = static_cast<int>(c_.slot_rows.divide(item));
     const int row = item - k8 * c_.rows();
     wanted = wanted && item < c_.slot_items;
-    const Element* address = x_;
-    int source = first_position_ + row;
+    const Element* address = x_ + int64_t{8 * k8} * in_.channel_step;
     if (c_.plain_rows) {
+      const int source = first_position_ + row;
       wanted = wanted && static_cast<unsigned>(source) < static_cast<unsigned>(in_.length);
+      address += source;
     } else {
-      source = wanted ? general_source(row, address) : -1;
-      wanted = source >= 0;
+      wanted = wanted && general_source(row, address);
     }
-    return {address + (int64_t{8 * k8} * in_.length + source), wanted ? in_.channels - 8 * k8 : 0};
+    return {address, wanted ? in_.channels - 8 * k8 : 0};
   }
 
-  // As bits of elements; zeros in the padding and past the last channel or sample.
+  // As bits of elements, or in words as they lie in memory if items are whole; zeros in the padding and past the last
+  // channel or sample.
   __device__ __forceinline__ void load_channels(uint32_t (&bits)[8], const Source& source, int chunk,
                                                 bool wanted) const {
     const int first = chunk * 16 * c_.chunk_k16;
-    const Element* address = source.address + int64_t{first} * in_.length;
+    const Element* address = source.address + int64_t{first} * in_.channel_step;
     const int channels = wanted ? source.channels - first : 0;
+    if (whole_items()) {
+      ptx::load_128(address, channels > 0, bits[0], bits[1], bits[2], bits[3]);
+      if constexpr (sizeof(Element) == 4) ptx::load_128(address + 4, channels > 0, bits[4], bits[5], bits[6], bits[7]);
+      return;
+    }
     // No branch for eight or none: loads behind one wait for those before it.
 #pragma unroll
-    for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.length, channels > j);
+    for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > j);
   }
 
-  // The position from which a row comes, of the sample to which `address` moves; -1 for zeros.
-  __device__ __forceinline__ int general_source(int row, const Element*& address) const {
+  // The epilogue by warps writes channels first, so x of such a tile is so as well.
+  __device__ __forceinline__ bool whole_items() const { return !T::kByWarps && in_.whole_items; }
+
+  // Moves `address` to what a row comes from; false for zeros.
+  __device__ __forceinline__ bool general_source(int row, const Element*& address) const {
     const Arguments& a = p_.arguments;
     int phase = 0;
     if (in_.stride > 1) {
@@ -73,20 +83,26 @@ class XRows {
       row -= phase * c_.phase_rows;
     }
     const int sample = row & (c_.samples - 1), n = walk_.first_sample + sample;
-    if (n >= a.n) return -1;
-    address += int64_t{sample} * in_.sample_elements;
+    if (n >= a.n) return false;
     const auto length = static_cast<int>(sample_length(a, n));
     int i = first_position_ + (row >> c_.samples_log2) * in_.stride + phase;
-    if (i >= 0 && i < length) return i;
-    if (a.pad == CONVNORM_ZEROS || length == 0) return -1;
-    if (a.pad == CONVNORM_REFLECT) i = i < 0 ? -i : 2 * (length - 1) - i;
-    return max(0, min(i, length - 1));
+    if (i < 0 || i >= length) {
+      if (a.pad == CONVNORM_ZEROS || length == 0) return false;
+      if (a.pad == CONVNORM_REFLECT) i = i < 0 ? -i : 2 * (length - 1) - i;
+      i = max(0, min(i, length - 1));
+    }
+    address += int64_t{sample} * in_.sample_elements + int64_t{i} * in_.position_step;
+    return true;
   }
 
   // To its place in a slot.
   __device__ __forceinline__ void store_item(const uint32_t (&bits)[8], unsigned char* destination) const {
     if constexpr (sizeof(Element) == 2) {
-      store_halves<0x5410>(bits, destination);
+      if (whole_items()) {
+        *reinterpret_cast<uint4*>(destination) = make_uint4(bits[0], bits[1], bits[2], bits[3]);
+      } else {
+        store_halves<0x5410>(bits, destination);
+      }
     } else {
       store_parts(bits, destination);
     }

@@ -189,11 +189,6 @@ __device__ __forceinline__ void finish_gated(const Parameters& p, unsigned char*
   }
 }
 
-__device__ __forceinline__ void swap(float& a, float& b) {
-  const float c = a;
-  a = b, b = c;
-}
-
 template <class T>
 __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_constant__ Parameters p) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -230,29 +225,23 @@ __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_c
     __syncthreads();  // the first chunk of x, parameters and the launch's number are there
     Accumulators<T> d = {};
     convolve<T>(p, weights, x, slot_row, slot_bytes, d);
-    // One row tile after the other; the other one then takes its place, so that the code exists once.
+    upper.measure(walk, d[0]);
+    lower.measure(walk, d[1]);
+    if constexpr (T::kByWarps) {
+      upper.gather_two(walk);
+    } else if (c.halves) {
+      finish_gated<T>(p, shared, walk, warp, d);
+      continue;
+    }
+    // One row tile after the other; the second one then takes the place of the first, so that the code exists once.
 #pragma unroll 1
     for (int i = 0; i < kRowTiles; ++i) {
       TileEpilogue epilogue(p, shared, 4 * i + warp);
       epilogue.place(walk);
-      epilogue.measure(walk, d[0]);
-#pragma unroll
-      for (int j = 0; j < T::kAccumulators; ++j) swap(d[0][j], d[1][j]);
-    }
-    if constexpr (!T::kByWarps) {
-      if (c.halves) {
-        finish_gated<T>(p, shared, walk, warp, d);
-        continue;
-      }
-    }
-#pragma unroll 1
-    for (int i = 0; i < kRowTiles; ++i) {
-      TileEpilogue epilogue(p, shared, 4 * i + warp);
-      epilogue.place(walk);
-      epilogue.gather(walk);
+      if constexpr (!T::kByWarps) epilogue.gather(walk);
       epilogue.finish(walk, d[0]);
 #pragma unroll
-      for (int j = 0; j < T::kAccumulators; ++j) swap(d[0][j], d[1][j]);
+      for (int j = 0; j < T::kAccumulators; ++j) d[0][j] = d[1][j];
     }
   }
 }

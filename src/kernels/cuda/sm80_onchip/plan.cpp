@@ -21,13 +21,15 @@ std::string text(int64_t value) { return std::to_string(value); }
 // What no tile can mend.
 std::optional<std::string> refusal(const Problem& p, const Sizes& sizes, const DeviceLimits& device) {
   if (device.major < 8) return "needs asynchronous code of compute capability 8.0; this is " + device.architecture();
-  return refuse_on_chip(p, sizes);
+  return refuse_on_chip(p, sizes, true);
 }
 
 std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes, const DeviceLimits& device,
                                             int columns) {
   Config c{};
   c.parts = parts_of(p);
+  const bool f32 = p.dtype == CONVNORM_F32;
+  if (!has_columns(f32, c.parts, columns)) return "there is no instance of " + text(columns) + " columns";
   c.tile_columns = columns;
   c.warpgroups = kRowTiles;
   constexpr int kTileRows = kBlockRows * kRowTiles;
@@ -45,6 +47,7 @@ std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes
   for (c.ctas_per_sm = ctas_by_registers(columns); c.ctas_per_sm >= 1; --c.ctas_per_sm) {
     if (auto its = divide_into_tiles(p, sizes, c.ctas_per_sm * device.sm_count, c)) return *its;
     if (auto its = lay_out_rows(p, sizes, c, c)) return *its;
+    c.by_warps = c.by_warps && has_warps(f32, c.parts);
     c.conv_group_tiles = Divisor(static_cast<uint32_t>(c.row_tiles / p.conv_groups));
     c.chunk_k16 = chunk_k16_of(c.parts);
     c.chunks = static_cast<int>(quotient_up(sizes.c_per_conv_group, 16 * c.chunk_k16));

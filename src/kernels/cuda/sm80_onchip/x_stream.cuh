@@ -61,7 +61,7 @@ class XStream : XRows<T> {
     any_ = Base::next_tile();
     if (p_.arguments.conv_groups > 1) {
       const auto group = static_cast<int>(c_.conv_group_tiles.divide(this->walk_.row_tile));
-      this->x_ += int64_t{group} * this->in_.channels * this->in_.length;
+      this->x_ += int64_t{group} * this->in_.channels * this->in_.channel_step;
     }
   }
 

@@ -2,6 +2,9 @@
 // of a warp and in many tiles, every kind of edge, glu, conv groups, and more domains than the GPU holds at once.
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+
 #include "operator/named_path.hpp"
 
 namespace convnorm::test {
@@ -46,20 +49,21 @@ constexpr const char* kLines[] = {
     "n=2,c=48,l=70,o=256,k=3,p=1,cg=2,g=4,layout=nlc",
 };
 
-class Sm80OnchipTypes : public Sm80OnchipCalls, public testing::WithParamInterface<const char*> {};
+// A test for each, so that they can be dealt to several processes.
+class Sm80OnchipOptions : public Sm80OnchipCalls,
+                          public testing::WithParamInterface<std::tuple<const char*, const char*>> {};
 
-TEST_P(Sm80OnchipTypes, EveryOption) {
-  for (const char* line : kLines) {
-    const std::string typed = std::string(line) + "," + GetParam();
-    SCOPED_TRACE(typed);
-    expect_right(make_inputs(typed));
-    expect_right(make_inputs(typed, Fill::correlated), 1);
-  }
+TEST_P(Sm80OnchipOptions, AreRight) {
+  const std::string line = std::string(std::get<0>(GetParam())) + "," + std::get<1>(GetParam());
+  SCOPED_TRACE(line);
+  expect_right(make_inputs(line));
+  expect_right(make_inputs(line, Fill::correlated), 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryType, Sm80OnchipTypes,
-                         testing::Values("dtype=f32", "dtype=f32,precision=highest", "dtype=f32,precision=medium",
-                                         "dtype=f16", "dtype=bf16"));
+INSTANTIATE_TEST_SUITE_P(EveryType, Sm80OnchipOptions,
+                         testing::Combine(testing::ValuesIn(kLines),
+                                          testing::Values("dtype=f32", "dtype=f32,precision=highest",
+                                                          "dtype=f32,precision=medium", "dtype=f16", "dtype=bf16")));
 
 // One product of each pair is enough for these. An odd and an even number of chunks: which of the two slots a tile begins
 // with changes from tile to tile, or does not.

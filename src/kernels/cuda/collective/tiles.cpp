@@ -72,7 +72,8 @@ int EpilogueRegions::lay_out(const Tiles& tiles, int warps, int element_bytes, i
 std::optional<std::string> divide_into_tiles(const Problem& p, const Sizes& sizes, int most_ctas, Tiles& t) {
   t.warpgroups_log2 = std::countr_zero(static_cast<unsigned>(t.warpgroups));
   t.samples_log2 = 0;
-  while (2 << t.samples_log2 <= kMostSamples && (sizes.l_out << (t.samples_log2 + 1)) <= t.tile_columns &&
+  // A sample of a padded batch is summed up as it is alone: in a tile of its own.
+  while (!p.lengths && 2 << t.samples_log2 <= kMostSamples && (sizes.l_out << (t.samples_log2 + 1)) <= t.tile_columns &&
          (1 << t.samples_log2) < p.n) {
     ++t.samples_log2;
   }

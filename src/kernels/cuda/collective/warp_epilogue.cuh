@@ -221,25 +221,18 @@ class WarpEpilogue {
     __syncwarp();
   }
 
-  // z to y. With ops a row at a time, and the other row then takes its place, so that the code of the ops exists once.
+  // z to y, a row at a time; the other row then takes its place. So the code exists once, and is fetched once.
   __device__ __forceinline__ void store_rows(const Walk& walk, int columns, float (&d)[kValues]) const {
-    if (p_.arguments.post_count == 0) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) finish_row<false>(walk, columns, h, d, h);
-    } else {
 #pragma unroll 1
-      for (int h = 0; h < 2; ++h) {
-        finish_row<true>(walk, columns, h, d, 0);
+    for (int h = 0; h < 2; ++h) {
+      finish_row(walk, columns, h, d);
 #pragma unroll
-        for (int i = 0; i < kValues / 2; ++i) d[i / 2 * 4 + i % 2] = d[i / 2 * 4 + 2 + i % 2];
-      }
+      for (int i = 0; i < kValues / 2; ++i) d[i / 2 * 4 + i % 2] = d[i / 2 * 4 + 2 + i % 2];
     }
   }
 
-  // Row h of this thread, which is where `from` says among its values.
-  template <bool kOps>
-  __device__ __forceinline__ void finish_row(const Walk& walk, int columns, int h, const float (&d)[kValues],
-                                             int from) const {
+  // Row h of this thread, whose values are where those of h = 0 lie.
+  __device__ __forceinline__ void finish_row(const Walk& walk, int columns, int h, const float (&d)[kValues]) const {
     const Arguments& a = p_.arguments;
     const int lane = threadIdx.x % 32, row = lane / 4 + 8 * h;
     const RowParameters parameters = this->row(row);
@@ -250,13 +243,11 @@ class WarpEpilogue {
     }
     float v[kValues / 2];
 #pragma unroll
-    for (int i = 0; i < kValues / 2; ++i) v[i] = fmaf(d[i / 2 * 4 + 2 * from + i % 2] - mean, factor, parameters.beta);
-    if constexpr (kOps) {
+    for (int i = 0; i < kValues / 2; ++i) v[i] = fmaf(d[i / 2 * 4 + i % 2] - mean, factor, parameters.beta);
 #pragma unroll 1
-      for (int s = 0; s < a.post_count; ++s) {
-        const float argument = a.post[s].param;
-        detail::apply_formula(a.post[s].op, v, [&](int) { return argument; });
-      }
+    for (int s = 0; s < a.post_count; ++s) {
+      const float argument = a.post[s].param;
+      detail::apply_formula(a.post[s].op, v, [&](int) { return argument; });
     }
     store_row<Element, kTiles8>(v, lane % 4, static_cast<Element*>(a.y) + y_offset(walk, first_channel_ + row),
                                 first_channel_ + row < a.o ? columns : 0);

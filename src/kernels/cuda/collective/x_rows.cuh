@@ -26,7 +26,7 @@ class XRows {
  protected:
   __device__ __forceinline__ explicit XRows(const Parameters& p) : p_(p), in_(p.input), c_(p.config), walk_(p.config) {}
 
-  // Eight channels of a row of chunk 0.
+  // Eight channels of a row.
   struct Source {
     const Element* address;
     int channels;  // from here to the last one; none or fewer for zeros
@@ -39,6 +39,7 @@ class XRows {
     return any;
   }
 
+  // In chunk 0.
   __device__ __forceinline__ Source source_of(int item, bool wanted) const {
     const int k8 = static_cast<int>(c_.slot_rows.divide(item));
     const int row = item - k8 * c_.rows();
@@ -54,21 +55,26 @@ class XRows {
     return {address, wanted ? in_.channels - 8 * k8 : 0};
   }
 
+  // All channels of a chunk are there: `first` of them lie before it.
+  __device__ __forceinline__ bool whole_chunk(int first) const { return first + 16 * c_.chunk_k16 <= in_.channels; }
+
   // As bits of elements, or in words as they lie in memory if items are whole; zeros in the padding and past the last
-  // channel or sample.
-  __device__ __forceinline__ void load_channels(uint32_t (&bits)[8], const Source& source, int chunk,
-                                                bool wanted) const {
-    const int first = chunk * 16 * c_.chunk_k16;
-    const Element* address = source.address + int64_t{first} * in_.channel_step;
-    const int channels = wanted ? source.channels - first : 0;
+  // channel or sample. `whole`: all eight channels or none.
+  __device__ __forceinline__ void load_channels(uint32_t (&bits)[8], const Source& source, bool whole) const {
+    const Element* address = source.address;
+    const int channels = source.channels;
     if (whole_items()) {
       ptx::load_128(address, channels > 0, bits[0], bits[1], bits[2], bits[3]);
       if constexpr (sizeof(Element) == 4) ptx::load_128(address + 4, channels > 0, bits[4], bits[5], bits[6], bits[7]);
       return;
     }
-    // No branch for eight or none: loads behind one wait for those before it.
+    if (whole) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > j);
+      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > 0);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > j);
+    }
   }
 
   // The epilogue by warps writes channels first, so x of such a tile is so as well.

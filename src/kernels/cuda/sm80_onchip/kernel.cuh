@@ -154,11 +154,10 @@ __device__ __forceinline__ void convolve(const Parameters& p, WeightStream<T>& w
     int shift = 0, phase = 0;
 #pragma unroll 1
     for (int tap = 0; tap < taps; ++tap) {
-      x.aim(tap);
+      // The branch keeps the compiler from moving the loads to where they are used.
+      if (tap < c.rounds) x.load(tap);
       Fragments<T> a;
       weights.take(a);
-      // The branch keeps the compiler from moving the loads to where they are used.
-      if (tap < c.rounds) x.load();
       multiply<T>(d, a, slot_row + slot_bytes + 16 * (shift + phase * c.phase_rows), rows, p.plan.x_part_bytes);
       if (tap < c.rounds) x.store(tap);
       shift += c.tap_shift;
@@ -167,8 +166,7 @@ __device__ __forceinline__ void convolve(const Parameters& p, WeightStream<T>& w
     }
 #pragma unroll 1
     for (int round = taps; round < c.rounds; ++round) {
-      x.aim(round);
-      x.load();
+      x.load(round);
       x.store(round);
     }
     slot_bytes = p.plan.x_slot_bytes - slot_bytes;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Whole networks, unfused and fused, each in the same modes: eager, CUDA graph, torch.compile(mode="reduce-overhead"), in
-the last by Inductor alone and through the backend "convnorm".
+"""Whole networks, unfused and fused, each in the same modes: eager, CUDA graph, torch.compile(mode="reduce-overhead"),
+in the last by Inductor alone and through the backend "convnorm".
 
 usage: torch_networks.py [--device cuda|cpu] [--only TEXT] [--small] [--skip-compile]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from typing import Sequence, Union
+from typing import Any, Sequence, Union
 
 Padding = Union[int, str, "tuple[int, int]"]
 Post = Union[None, str, Sequence[str]]
@@ -31,14 +31,14 @@ class Attributes:
 
     @property
     def line(self) -> str:
-        if isinstance(self.padding, tuple):
-            left, right = self.padding
-            padding = f"{left}:{right}"
-        else:
-            padding = self.padding
+        padding = one(self.padding)
+        if isinstance(padding, tuple):
+            if len(padding) != 2:
+                raise ValueError(f"padding={padding} must be a number, (left, right), 'same' or 'causal'")
+            padding = f"{padding[0]}:{padding[1]}"
         wanted = {
-            "s": (self.stride, 1),
-            "d": (self.dilation, 1),
+            "s": (one(self.stride), 1),
+            "d": (one(self.dilation), 1),
             "p": (padding, 0),
             "pad": (self.padding_mode, "zeros"),
             "cg": (self.conv_groups, 1),
@@ -77,6 +77,11 @@ class Attributes:
             if name == "glu":
                 channels //= 2
         return channels
+
+
+def one(value: Any) -> Any:
+    """(2,) -> 2, as nn.Conv1d takes it."""
+    return value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
 
 
 def pads_of(padding: Padding, dilation: int, kernel: int) -> tuple[int, int]:
@@ -124,7 +129,7 @@ def parse(line: str) -> Attributes:
                       precision=given.get("precision", "high"))
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096, typed=True)  # 4.0 is refused, whether 4 was asked for before or not
 def line_of(groups: int, stride: int, dilation: int, padding: Padding, padding_mode: str, conv_groups: int, eps: float,
             pre: str, post: tuple[str, ...], layout: str, precision: str) -> str:
     """The line of these attributes, built once."""

@@ -11,8 +11,8 @@ import ast
 import inspect
 import textwrap
 import threading
-from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Optional
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Optional, Union
 
 import torch
 from torch import Tensor, fx, nn
@@ -20,6 +20,7 @@ from torch import Tensor, fx, nn
 from . import _patterns, _timing
 from ._export import Exported
 from ._held import Held, Unchanged, is_constant
+from ._report import SLOWER, Choice, Entry, FusionReport
 from .nn import forget
 
 # Modules inside of a traced one: traced along where they are as small as a block.
@@ -28,40 +29,6 @@ _MOST_VARIANTS = 16
 # torch.fx traces by patching classes that all threads use.
 _tracing = threading.RLock()
 _TYPE_QUESTIONS = {"isinstance", "is_tensor", "type", "hasattr", "issubclass", "callable"}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One norm of the network, or a convolution without one."""
-
-    name: str  # of the norm or convolution, or of the module that calls it
-    fused: bool
-    text: str  # the chain, or why it was left alone
-    gain: Optional[float] = None  # how many times as fast the fused chain is, where that was measured
-
-
-@dataclass
-class FusionReport:
-    """What was fused and what was not. Prints as a table."""
-
-    model: nn.Module
-    entries: list[Entry] = field(default_factory=list)
-
-    @property
-    def fused(self) -> list[Entry]:
-        return [entry for entry in self.entries if entry.fused]
-
-    @property
-    def left_alone(self) -> list[Entry]:
-        return [entry for entry in self.entries if not entry.fused]
-
-    def __str__(self) -> str:
-        if not self.entries:
-            return "no GroupNorm found"
-        width = max(len(entry.name) for entry in self.entries)
-        return "\n".join(f"{entry.name:<{width}}  {'fused' if entry.fused else 'left '}  {entry.text}" +
-                         (f", {entry.gain:.2f} times as fast" if entry.gain is not None else "")
-                         for entry in self.entries)
 
 
 class _Shape:
@@ -136,7 +103,7 @@ class _Tracer(fx.Tracer):
         return value if threading.get_ident() != self._thread else super().getattr(name, value, *cache)
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        if isinstance(module, nn.Conv1d) and type(module).forward is not nn.Conv1d.forward and not _hooked(module):
+        if isinstance(module, nn.Conv1d) and type(module).forward is not nn.Conv1d.forward and not _hooked([module]):
             leaf = _asks_for_types(type(module))
         elif type(module) is nn.Sequential or not type(module).__module__.startswith("torch.nn"):
             leaf = not _is_small_block(module)
@@ -151,15 +118,20 @@ class _Tracer(fx.Tracer):
         return _Proxy(node, self)
 
 
-def _hooked(module: nn.Module) -> bool:
-    state = module.__dict__
-    return bool(state["_forward_hooks"] or state["_backward_hooks"] or state["_forward_pre_hooks"] and any(
-        not _patterns.is_weight_norm(hook) for hook in module._forward_pre_hooks.values()))
+def _hooked(modules: Iterable[nn.Module]) -> bool:
+    """Whether one of them has a hook that is called with it; weight norm's are part of what is fused."""
+    for module in modules:
+        state = module.__dict__
+        if state["_forward_hooks"] or state["_backward_hooks"] or state["_backward_pre_hooks"] or (
+                state["_forward_pre_hooks"] and not all(map(_patterns.is_weight_norm,
+                                                            state["_forward_pre_hooks"].values()))):
+            return True
+    return False
 
 
 def _is_small_block(module: nn.Module) -> bool:
     inside = list(module.modules())
-    return len(inside) <= _MOST_INSIDE and not any(_hooked(each) for each in inside) and any(
+    return len(inside) <= _MOST_INSIDE and not _hooked(inside) and any(
         isinstance(each, (nn.Conv1d, nn.GroupNorm)) for each in inside) and not any(
         _asks_for_types(type(each)) for each in inside)
 
@@ -177,21 +149,6 @@ def _asks_for_types(kind: type) -> bool:
 
 
 @dataclass
-class _Choice:
-    """What timing said of the chains of one module, by the name of their norm or convolution."""
-
-    slower: dict[str, float] = field(default_factory=dict)  # left alone
-    faster: dict[str, float] = field(default_factory=dict)
-
-    def note(self, name: str, gain: Optional[float]) -> None:
-        if gain is not None:
-            (self.faster if gain >= 1 else self.slower)[name] = gain
-
-    def takes(self, match: _patterns.Match) -> bool:
-        return match.name in self.faster if match.norm is None else match.name not in self.slower
-
-
-@dataclass
 class _Variant:
     """The forward pass for one mode and one choice of arguments that are no tensors."""
 
@@ -203,7 +160,7 @@ class _Variant:
 
     def fits(self) -> bool:
         """Whether the module is still as it was traced."""
-        return len(self.matches) > 0 and not any(_hooked(each) for each in self.watched) and self.held.still()
+        return len(self.matches) > 0 and not _hooked(self.watched) and self.held.still()
 
 
 @dataclass
@@ -214,7 +171,7 @@ class _Call:
     named: dict[str, Any]
 
 
-def _variant(module: nn.Module, constants: dict[str, Any], choice: _Choice,
+def _variant(module: nn.Module, constants: dict[str, Any], choice: Choice,
              trial: Optional[tuple[_timing.Pairs, dict[str, Any]]] = None) -> _Variant:
     """Traces and rewrites. Raises whatever tracing raises. `trial`: pairs and arguments by name, to fill the choice."""
     with _tracing, Unchanged(module):
@@ -232,13 +189,12 @@ def _variant(module: nn.Module, constants: dict[str, Any], choice: _Choice,
     if trial is not None:
         pairs, values = trial
         inputs = [values[node.target] for node in graph.nodes if node.op == "placeholder"]
-        for match, gain in zip(matches, pairs.gains(module, graph, matches, modules, inputs)):
-            choice.note(match.name, gain)
+        choice.note(matches, pairs.gains(module, graph, matches, modules, inputs))
     matches = [match for match in matches if choice.takes(match)]
     watched = list(tracer.inlined)
     for match in matches:
         watched += [modules[node.target] for node in (match.conv, *match.nodes) if node.op == "call_module"]
-    if any(_hooked(each) for each in watched):
+    if _hooked(watched):
         matches = []
     _patterns.replace_all(graph, matches, modules)
     graph.lint()
@@ -252,7 +208,7 @@ class _Fused:
 
     _convnorm_class: type  # the original
     _convnorm_forward: Callable
-    _convnorm_choice: _Choice
+    _convnorm_choice: Choice
     _convnorm_exported: Optional[Exported]  # in place of what follows
     _convnorm_names: tuple[str, ...]
     _convnorm_defaults: dict[str, Any]
@@ -262,22 +218,28 @@ class _Fused:
         kind = type(self)
         if kind._convnorm_exported is not None:
             exported = kind._convnorm_exported
-            if not self.training and not torch.compiler.is_compiling() and exported.fits(arguments, named) and not any(
-                    _hooked(each) for each in exported.watched) and exported.held.still():
+            if not self.training and not torch.compiler.is_compiling() and exported.fits(
+                    arguments, named) and not _hooked(exported.watched) and exported.held.still():
                 return exported.run(self, arguments, named)
             return kind._convnorm_forward(self, *arguments, **named)
         if not named and len(arguments) == len(kind._convnorm_names) and all(
                 isinstance(each, Tensor) for each in arguments):
             variant = kind._convnorm_variants.get((self.training,))
             if variant is not None and variant.fits():
-                return variant.run(self, *arguments)
+                try:
+                    return variant.run(self, *arguments)
+                except _patterns.NotBatched:
+                    return kind._convnorm_forward(self, *arguments)
         values = dict(zip(kind._convnorm_names, arguments))
         values.update(named)
         if len(values) == len(arguments) + len(named) and values.keys() <= set(kind._convnorm_names):
             full = {**kind._convnorm_defaults, **values}
             variant = _find(self, full)
             if variant is not None and variant.fits():
-                return variant.run(self, *(full[name] for name in kind._convnorm_names))
+                try:
+                    return variant.run(self, *(full[name] for name in kind._convnorm_names))
+                except _patterns.NotBatched:
+                    pass
         return kind._convnorm_forward(self, *arguments, **named)
 
     def train(self, mode: bool = True) -> nn.Module:
@@ -321,7 +283,7 @@ def _restore(kind: type, state: dict[str, Any]) -> nn.Module:
     return module
 
 
-def _rebuild(kind: type, state: dict[str, Any], choice: _Choice) -> nn.Module:
+def _rebuild(kind: type, state: dict[str, Any], choice: Choice) -> nn.Module:
     module = _restore(kind, state)
     if _arguments(kind) is not None:
         _take_over(module, *_arguments(kind), choice)
@@ -337,7 +299,7 @@ def _arguments(kind: type) -> Optional[tuple[tuple[str, ...], dict[str, Any]]]:
         each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
 
 
-def _take_over(module: nn.Module, names: tuple[str, ...], defaults: dict[str, Any], choice: _Choice,
+def _take_over(module: nn.Module, names: tuple[str, ...], defaults: dict[str, Any], choice: Choice,
                exported: Optional[Exported] = None) -> None:
     kind = type(module)
     module.__class__ = type(
@@ -360,9 +322,9 @@ def _first_line(error: Exception) -> str:
 
 
 def _try(module: nn.Module, call: Optional[_Call],
-         pairs: Optional[_timing.Pairs]) -> tuple[Optional[_Variant], _Choice, str]:
+         pairs: Optional[_timing.Pairs]) -> tuple[Optional[_Variant], Choice, str]:
     """Fuses one module if its forward pass holds the pattern; else leaves it and says why."""
-    choice = _Choice()
+    choice = Choice()
     if _asks_for_types(type(module)):
         return None, choice, "its forward pass looks at the types of its arguments, or its source is not to be had"
     arguments = _arguments(type(module))
@@ -385,20 +347,39 @@ def _try(module: nn.Module, call: Optional[_Call],
         _take_over(module, names, defaults, choice)
         key = (module.training, *sorted(constants.items(), key=lambda item: item[0]))
         type(module)._convnorm_variants[key] = variant
+        if trial is not None:
+            _put_back_if_slower(module, variant, choice, pairs, [values[name] for name in names])
     return variant, choice, ""
 
 
+def _put_back_if_slower(module: nn.Module, variant: _Variant, choice: Choice, pairs: _timing.Pairs,
+                        arguments: list[Any]) -> None:
+    """On GPUs eager calls often take what the host takes, of which a fused class asks more than its chains alone."""
+    kind = type(module)
+    if not any(isinstance(each, Tensor) and each.is_cuda for each in arguments):
+        return
+    key = (kind._convnorm_class, *(match.describe() for match in variant.matches),
+           *(tuple(each.shape) if isinstance(each, Tensor) else each for each in arguments))
+    gain = pairs.gain_of_calls(key, lambda: kind._convnorm_forward(module, *arguments),
+                               lambda: module.forward(*arguments))
+    if gain < 1:
+        module.__class__ = kind._convnorm_class
+        choice.note(variant.matches, [gain] * len(variant.matches))
+        variant.matches = []
+
+
 def _try_export(module: nn.Module, call: _Call,
-                pairs: Optional[_timing.Pairs]) -> tuple[Optional[Exported], _Choice, str]:
+                pairs: Optional[_timing.Pairs]) -> tuple[Optional[Exported], Choice, str]:
     """As `_try`, by the second way, for the example's arguments and those like them."""
-    choice = _Choice()
+    choice = Choice()
     try:
+        with Unchanged(module), torch.no_grad():  # exporting puts back what is written, and says nothing
+            module.forward(*call.arguments, **call.named)
         exported = Exported(module, call.arguments, call.named)
         matches = exported.matches()
         if pairs is not None:
             inputs = torch.utils._pytree.tree_leaves((call.arguments, call.named))
-            for match, gain in zip(matches, pairs.gains(module, exported.graph, matches, {}, inputs)):
-                choice.note(match.name, gain)
+            choice.note(matches, pairs.gains(module, exported.graph, matches, {}, inputs))
         matches = [match for match in matches if choice.takes(match)]
         exported.fuse(matches)
     except Exception as error:  # exporting runs the module's own code too
@@ -426,25 +407,26 @@ class _Report:
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
 
-    def fused(self, prefix: str, name: str, chain: str, choice: _Choice) -> None:
+    def fused(self, prefix: str, name: str, chain: str, choice: Choice) -> None:
         self.entries[prefix + name] = Entry(prefix + name, True, chain, choice.faster.get(name))
 
     def left(self, prefix: str, name: str, why: str, gain: Optional[float] = None) -> None:
         self.entries.setdefault(prefix + name, Entry(prefix + name, False, why, gain))
 
-    def slower(self, prefix: str, choice: _Choice) -> None:
+    def slower(self, prefix: str, choice: Choice) -> None:
         for name, gain in choice.slower.items():
-            self.left(prefix, name, "fused it would be slower", gain)
+            self.left(prefix, name, SLOWER, gain)
 
 
-def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Optional[bool] = None) -> FusionReport:
+def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
+         timing: Optional[bool] = None) -> FusionReport:
     """Finds Conv1d -> GroupNorm -> activation -> FiLM, residual in `model` and fuses it where it stands.
 
     Args:
         model: any network. Its modules, parameters and the names in its state_dict stay.
-        example_inputs: arguments of one call. With them results are compared in eval mode, and a network whose results
-            changed gets back its original modules; and modules that torch.fx cannot trace are exported for inputs like
-            these.
+        example_inputs: arguments of one call, or its only one. With them results are compared in eval mode, and a
+            network whose results changed gets back its original modules; and modules that torch.fx cannot trace are
+            exported for inputs like these.
         timing: whether each chain is timed on the example, in eval mode, as it stands and fused, on GPUs eagerly and in
             graphs; those that would be slower are left alone, and convolutions without a norm are fused where that is
             faster. None: where there are example inputs.
@@ -453,11 +435,16 @@ def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Op
         The report; its `model` is the same object, or the fused model where that had to be another one.
 
     Raises:
+        TypeError: model is no module.
         ValueError: timing=True without example inputs.
         Whatever the model raises on the example inputs.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}, but it must be a torch.nn.Module")
     if timing and example_inputs is None:
         raise ValueError("timing=True needs example_inputs")
+    if isinstance(example_inputs, Tensor):
+        example_inputs = (example_inputs,)
     report = _Report()
     done: set[nn.Module] = set()
     pairs = _timing.Pairs() if timing or (timing is None and example_inputs is not None) else None
@@ -489,7 +476,7 @@ def fuse(model: nn.Module, example_inputs: Optional[tuple] = None, *, timing: Op
                 done.update(variant.watched)
             continue
         own = [name for name, _ in inside if "." not in name]
-        if own and call is not None and not any(_hooked(each) for each in module.modules() if each is not module):
+        if own and call is not None and not _hooked(each for each in module.modules() if each is not module):
             exported, choice, also = _try_export(module, call, pairs)
             why = f"{why}; {also}" if also else why
             if exported is not None:
@@ -524,7 +511,7 @@ def unfuse(model: nn.Module) -> nn.Module:
 
 
 def repack(model: nn.Module) -> None:
-    """Forgets what is packed of the weights of `model`, whoever packed it: its own modules, `fuse` or the compiler backend.
+    """Forgets what is packed of the weights of `model`, whoever packed it: its modules, `fuse` or the compiler backend.
 
     For changes that PyTorch does not count, those through `weight.data`.
     """

@@ -20,26 +20,29 @@ class Held:
     def __init__(self, root: nn.Module, modules: Iterable[nn.Module]) -> None:
         paths = {module: path for path, module in root.named_modules()}
         self._settings = []
-        self._children = {}
+        children = {}
         for module in {root: None, **dict.fromkeys(modules)}:
             names = [name for name, value in vars(module).items() if _is_setting(value)]
             self._settings.append((module, names, [vars(module)[name] for name in names]))
             parent = root
             for name in filter(None, paths.get(module, "").split(".")):
                 child = parent._modules[name]
-                self._children[parent, name] = child
+                children[parent, name] = child
                 parent = child
-        self._children = [(*place, child) for place, child in self._children.items()]
+        self._children = [(*place, child) for place, child in children.items()]
 
     def still(self) -> bool:
         """Whether all is as it was: inner modes, settings, and which module stands where."""
-        for parent, name, child in self._children:
-            if parent._modules.get(name) is not child:
-                return False
-        for module, names, values in self._settings:
-            state = module.__dict__
-            if [state.get(name) for name in names] != values:
-                return False
+        try:
+            for parent, name, child in self._children:
+                if parent._modules[name] is not child:
+                    return False
+            for module, names, values in self._settings:
+                state = module.__dict__
+                if [state[name] for name in names] != values:
+                    return False
+        except KeyError:  # one is gone
+            return False
         return True
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from . import functional, reference
-from ._attributes import output_length, stages_of
+from ._attributes import one, output_length, stages_of
 from .nn import WeightId
 from .reference import Operands
 
@@ -53,11 +53,6 @@ class Match:
     def name(self) -> str:
         """Of the norm, or of the convolution where there is none."""
         return name_of(self.conv if self.norm is None else self.norm)
-
-
-def _same(values: Any) -> Any:
-    """(2,) -> 2: what Conv1d keeps as a tuple of one."""
-    return values[0] if isinstance(values, (tuple, list)) and len(values) == 1 else values
 
 
 def _bound(node: fx.Node, **defaults: Any) -> dict[str, Any]:
@@ -127,12 +122,20 @@ def _activation_of_call(node: fx.Node) -> Optional[Activation]:
     return None
 
 
+def example_of(node: fx.Node) -> Any:
+    """What a node held when its graph was captured or exported; None where that was not noted."""
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
 def name_of(node: fx.Node) -> str:
-    """The name of the module that a node calls; in an exported graph of the one that it comes from; else its own."""
+    """The name of the module that a node calls, or in an exported or captured graph comes from; else its own."""
     if node.op == "call_module":
         return node.target
-    path, kind = next(reversed((node.meta.get("nn_module_stack") or {"": ("", "")}).values()))
-    return path if str(kind).endswith(("GroupNorm", "Conv1d")) and path else node.name
+    stack = list((node.meta.get("nn_module_stack") or {"": ("", "")}).values())
+    path, kind = stack[-1]
+    if not str(getattr(kind, "__name__", kind)).endswith(("GroupNorm", "Conv1d")):
+        return node.name
+    return path.removeprefix(f"{stack[0][0]}.") or node.name
 
 
 class Matcher:
@@ -300,13 +303,16 @@ class Matcher:
             groups, eps = bound["num_groups"], bound["eps"]
             if (bound["weight"] is None) != (bound["bias"] is None):
                 return self._leave(norm, "it has one of gamma and beta")
-        stride, padding, dilation = (_same(called[name]) for name in ("stride", "padding", "dilation"))
+        stride, padding, dilation = (one(called[name]) for name in ("stride", "padding", "dilation"))
         padding = 0 if padding == "valid" else padding
         if mode not in ("zeros", "reflect", "replicate"):
             return self._leave(norm, f"padding_mode={mode!r} is not among zeros, reflect, replicate")
         if not all(isinstance(value, int)
                    for value in (stride, dilation, called["groups"], groups)) or not isinstance(eps, float):
             return self._leave(norm, "its numbers are not known before it runs")
+        x = example_of(_input(conv))
+        if isinstance(x, Tensor) and x.dim() != 3:
+            return self._leave(norm, "its convolution's input is not (N, C, L)")
         padded = None
         if padding == 0 and (found := self._padding_before(conv)) is not None:
             padded, padding, mode = found
@@ -404,11 +410,40 @@ def _fits_film(tensor: Tensor, x: Tensor, channels: int, dtype: torch.dtype) -> 
         tensor.shape[0] == x.shape[0] and tensor.shape[1] == channels and tensor.shape[2] == 1)
 
 
+class NotBatched(Exception):
+    """A chain got an input of other than three axes, which Conv1d takes and the operator does not."""
+
+
 def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight: Tensor, bias: Optional[Tensor],
                 gamma: Optional[Tensor], beta: Optional[Tensor], pre_slope: Optional[Tensor] = None,
                 slope: Optional[Tensor] = None, scale: Optional[Tensor] = None, shift: Optional[Tensor] = None,
                 residual: Optional[Tensor] = None, weight_id: int = 0) -> Tensor:
     """A chain on tensors. From the first operation on that does not have the operator's shapes it is PyTorch's."""
+    if x.dim() != 3:
+        raise NotBatched(f"x has the shape {tuple(x.shape)}, but a fused chain takes (N, C_in, L)")
+    cut = len(post)
+    if scale is not None or residual is not None:
+        cut = _fitting(head, post, x, weight, scale, shift, residual)
+    fused = post[:cut]
+    y = functional.apply(_line(head, pre, fused, functional.precision_for(x, None)), weight_id, x, weight, bias, gamma,
+                         beta, None, pre_slope, slope if "prelu" in fused else None,
+                         scale.flatten(1) if "film" in fused else None, shift.flatten(1) if "film" in fused else None,
+                         residual if "add" in fused else None)
+    if cut == len(post):
+        return y
+    for name, parameter in _stages(post[cut:]):
+        if name == "film":
+            y = y * scale + shift
+        elif name == "add":
+            y = y + residual
+        else:
+            y = reference.post_stage(name, parameter, y, Operands(x, weight, post_slope=slope))
+    return y
+
+
+def _fitting(head: tuple, post: tuple[str, ...], x: Tensor, weight: Tensor, scale: Optional[Tensor],
+             shift: Optional[Tensor], residual: Optional[Tensor]) -> int:
+    """How many of the operations after the norm have the operator's shapes and types."""
     stride, dilation, padding = head[:3]
     dtype = functional.autocast_dtype(x) or x.dtype
     cut = len(post)
@@ -422,20 +457,12 @@ def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight:
         length = output_length(x.shape[2], weight.shape[2], stride, dilation, padding)
         if residual.shape != (x.shape[0], channels, length) or residual.dtype != dtype:
             cut = min(cut, post.index("add"))
-    fused, rest = post[:cut], _stages(post[cut:])
-    with_film, with_residual = "film" in fused, "add" in fused
-    y = functional.apply(_line(head, pre, fused, functional.precision_for(x, None)), weight_id, x,
-                         weight, bias, gamma, beta, None, pre_slope, slope if "prelu" in fused else None,
-                         scale.flatten(1) if with_film else None, shift.flatten(1) if with_film else None,
-                         residual if with_residual else None)
-    for name, parameter in rest:
-        if name == "film":
-            y = y * scale + shift
-        elif name == "add":
-            y = y + residual
-        else:
-            y = reference.post_stage(name, parameter, y, Operands(x, weight, post_slope=slope))
-    return y
+    return cut
+
+
+def _parameter(module: nn.Module, name: str) -> Optional[Tensor]:
+    own = module._parameters  # where nn.Module looks last
+    return own[name] if name in own else getattr(module, name)
 
 
 def _current_weight(conv: nn.Conv1d) -> Tensor:
@@ -443,7 +470,7 @@ def _current_weight(conv: nn.Conv1d) -> Tensor:
     for hook in conv._forward_pre_hooks.values():
         if is_weight_norm(hook):
             return hook.compute_weight(conv)
-    return conv.weight
+    return _parameter(conv, "weight")
 
 
 def weight_is_given(match: Match) -> bool:
@@ -461,8 +488,8 @@ def run_modules(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, conv: n
     """A chain whose parameters are those of modules."""
     weight = _current_weight(conv)
     kept = 0 if conv.training or not isinstance(weight, nn.Parameter) else conv._convnorm_kept.number
-    gamma, beta = (None, None) if norm is None else (norm.weight, norm.bias)
-    return run_tensors(head, pre, post, x, weight, conv.bias, gamma, beta, *others, weight_id=kept)
+    gamma, beta = (None, None) if norm is None else (_parameter(norm, "weight"), _parameter(norm, "bias"))
+    return run_tensors(head, pre, post, x, weight, _parameter(conv, "bias"), gamma, beta, *others, weight_id=kept)
 
 
 def replace_all(graph: fx.Graph, matches: list[Match], modules: Optional[dict[str, nn.Module]] = None,

@@ -1,6 +1,8 @@
 """Times a chain in a graph as it stands and as one call, on the values that it gets in an example run."""
 from __future__ import annotations
 
+import copy
+import functools
 import time
 from typing import Any, Callable, Iterable, Optional
 
@@ -8,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from . import _patterns
+from .nn import WeightId
 
 _SECONDS = 0.3  # of one pair, about; slow ones take at least _FEWEST rounds
 _FEWEST, _MOST = 7, 15
@@ -42,18 +45,34 @@ def _inputs_of(graph: fx.Graph, match: _patterns.Match) -> tuple[list[fx.Node], 
 class Pairs:
     """Chains of one network. Equal ones are timed once."""
 
-    def __init__(self) -> None:
+    def __init__(self, compiled: Optional[Callable[[fx.GraphModule, list[Any]], Callable]] = None) -> None:
+        """`compiled` makes of a graph and its inputs what is timed; without it the graph's code is."""
         self._known: dict[tuple, Optional[float]] = {}
+        self._compiled = compiled
 
     def gains(self, module: nn.Module, graph: fx.Graph, matches: list[_patterns.Match], modules: dict[str, nn.Module],
               inputs: list[Any]) -> list[Optional[float]]:
         """For each match how many times as fast the one call is; None where that could not be found out."""
-        parts = [_inputs_of(graph, match) for match in matches]
-        wanted = list(dict.fromkeys(node for _, outside in parts for node in outside))
         with torch.no_grad():
-            values = dict(zip(wanted, values_of(module, graph, wanted, inputs)))
-            return [self._gain(module, match, inside, {node: values[node] for node in outside}, modules)
-                    for match, (inside, outside) in zip(matches, parts)]
+            return self.gains_on(lambda wanted: values_of(module, graph, wanted, inputs), module, matches, modules)
+
+    def gains_on(self, values: Callable[[list[fx.Node]], list[Any]], module: nn.Module,
+                 matches: list[_patterns.Match], modules: dict[str, nn.Module]) -> list[Optional[float]]:
+        """The same with what `values` gives for nodes of a graph; gradients are off."""
+        parts = [_inputs_of(match.conv.graph, match) for match in matches]
+        wanted = list(dict.fromkeys(node for _, outside in parts for node in outside))
+        found = dict(zip(wanted, values(wanted)))
+        return [self._gain(module, match, inside, {node: found[node] for node in outside}, modules)
+                for match, (inside, outside) in zip(matches, parts)]
+
+    def gain_of_calls(self, key: tuple, plain: Callable, fused: Callable) -> float:
+        """The same of eager calls on a GPU; `key` says which are equal."""
+        if key not in self._known:
+            with torch.no_grad():
+                plain()
+                fused()
+                self._known[key] = _ratio(plain, fused, True)
+        return self._known[key]
 
     def _gain(self, module: nn.Module, match: _patterns.Match, inside: list[fx.Node], values: dict[fx.Node, Any],
               modules: dict[str, nn.Module]) -> Optional[float]:
@@ -62,20 +81,30 @@ class Pairs:
             copied[node] = plain.placeholder(node.name)
         for node in inside:
             copied[node] = plain.node_copy(node, lambda each: copied[each])
-        plain.output(copied[match.last])
-        key = (match.describe(), match.head, *(
+        plain.output((copied[match.last],))
+        given = list(values.values())
+        keeps = _patterns.weight_is_given(match)
+        key = (match.describe(), match.head, keeps, *(
             (each.shape, each.dtype, each.device, each.stride()) if isinstance(each, Tensor) else id(each)
-            for each in values.values()), *(tuple(each.shape) for each in _parameters(match, modules)))
+            for each in given), *(tuple(each.shape) for each in _parameters(match, modules)))
         if key not in self._known:
-            as_it_stands = function_of(plain, "as it stands")
+            as_it_stands = self._call(module, plain, given, "as it stands")
             found = _patterns.Matcher(plain, modules, convolutions=True).matches()
             if len(found) != 1 or found[0].describe() != match.describe():
                 return None
-            _patterns.replace_all(plain, found, modules)
-            as_one_call = function_of(plain, "as one call")
-            given = list(values.values())
-            self._known[key] = times_as_fast(lambda: as_it_stands(module, *given), lambda: as_one_call(module, *given))
+            kept = WeightId()
+            _patterns.replace_all(plain, found, modules, (lambda: kept.number) if keeps else None)
+            as_one_call = self._call(module, plain, given, "as one call")
+            on_gpu = any(isinstance(each, Tensor) and each.is_cuda for each in given)
+            self._known[key] = times_as_fast(as_it_stands, as_one_call, on_gpu)
         return self._known[key]
+
+    def _call(self, module: nn.Module, graph: fx.Graph, given: list[Any], name: str) -> Callable[[], Any]:
+        if self._compiled is None:
+            run = functools.partial(function_of(graph, name), module)
+        else:
+            run = self._compiled(fx.GraphModule(module, copy.deepcopy(graph)), given)
+        return lambda: run(*given)[0]
 
 
 def _parameters(match: _patterns.Match, modules: dict[str, nn.Module]) -> Iterable[Tensor]:
@@ -85,12 +114,12 @@ def _parameters(match: _patterns.Match, modules: dict[str, nn.Module]) -> Iterab
     return (each for module in called for each in module.parameters())
 
 
-def times_as_fast(plain: Callable, fused: Callable) -> float:
+def times_as_fast(plain: Callable, fused: Callable, on_gpu: bool) -> float:
     """How many times as fast `fused` is; on GPUs the lesser of eager calls and of graphs."""
-    y = plain()
+    plain()
     fused()
-    gain = _ratio(plain, fused, y.is_cuda)
-    if y.is_cuda and gain >= 1:
+    gain = _ratio(plain, fused, on_gpu)
+    if on_gpu and gain >= 1:
         try:
             gain = min(gain, _ratio(_replay(plain), _replay(fused), True))
         except RuntimeError:  # what cannot be captured is called eagerly

@@ -11,7 +11,12 @@ from . import _attributes, reference
 from ._attributes import Padding, Post, parse, post_of
 from ._operator import conv1d_group_norm as _operator
 
-_dispatch = getattr(_operator, "_op", _operator)  # its Python wrapper alone takes a tenth of a call
+# By short names, because every call asks these, and a way through three modules costs as much as the answer.
+_dispatch = getattr(_operator, "_op", _operator)  # the Python wrapper alone takes a tenth of a call
+_grad_is_on, _inference_is_on, _is_compiling = (torch.is_grad_enabled, torch.is_inference_mode_enabled,
+                                                torch.compiler.is_compiling)
+_autocast_is_on, _transform, _trace = (torch._C._is_any_autocast_enabled, torch._C._functorch.peek_interpreter_stack,
+                                       torch._C._get_tracing_state)
 
 __all__ = ["conv1d_group_norm", "decomposition_table"]
 
@@ -34,7 +39,7 @@ def precision_for(x: Tensor, precision: Optional[str]) -> str:
     if precision is not None:
         return precision
     try:
-        return _default_precision() if x.is_cuda and x.dtype == torch.float32 else "high"
+        return _default_precision() if x.is_cuda and x.dtype is torch.float32 else "high"
     except AttributeError:
         raise TypeError(f"convnorm: x is a {type(x).__name__}, but it must be a tensor") from None
 
@@ -65,11 +70,10 @@ def _carry_tangents(operands: reference.Operands) -> bool:
 def apply(line: str, weight_id: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor],
           beta: Optional[Tensor], *others: Optional[Tensor]) -> Tensor:
     """The operator, where gradients are off past what records them; `others` as in `reference.Operands`."""
-    if (torch.is_grad_enabled() or torch.compiler.is_compiling() or x.dtype == torch.float64
-            or torch._C._is_any_autocast_enabled() or torch._C._functorch.peek_interpreter_stack() is not None
-            or forward_ad._current_level >= 0 or torch._C._get_tracing_state() is not None):
+    if (_grad_is_on() or _is_compiling() or x.dtype is torch.float64 or _autocast_is_on() or _transform() is not None
+            or forward_ad._current_level >= 0 or _trace() is not None):
         return _apply_watched(line, reference.Operands(x, weight, bias, gamma, beta, *others), weight_id)
-    if torch.is_inference_mode_enabled():  # where nothing records
+    if _inference_is_on():  # where nothing records
         return _dispatch(x, weight, bias, gamma, beta, line, weight_id, *others)
     with torch._C._AutoDispatchBelowAutograd():
         return _dispatch(x, weight, bias, gamma, beta, line, weight_id, *others)

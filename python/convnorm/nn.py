@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import functional
-from ._attributes import Padding, Post, line_of, post_of
+from ._attributes import Padding, Post, line_of, one, post_of
 
 __all__ = ["Conv1dGroupNorm"]
 
@@ -64,11 +64,6 @@ _PADDING_MODES = ("zeros", "reflect", "replicate")
 _PRECISIONS = ("highest", "high", "medium")
 
 
-def _one(value: Any) -> Any:
-    """(2,) -> 2, as nn.Conv1d takes it."""
-    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
-
-
 class Conv1dGroupNorm(nn.Module):
     """Conv1d, GroupNorm and what follows them as one operator.
 
@@ -108,7 +103,7 @@ class Conv1dGroupNorm(nn.Module):
         if groups <= 0 or in_channels % groups or out_channels % groups:
             raise ValueError(f"groups={groups} must be a positive divisor of in_channels={in_channels} and "
                              f"out_channels={out_channels}")
-        kernel_size, stride, dilation, padding = map(_one, (kernel_size, stride, dilation, padding))
+        kernel_size, stride, dilation, padding = map(one, (kernel_size, stride, dilation, padding))
         for name, value in (("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation)):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value} must be a whole number of at least 1")

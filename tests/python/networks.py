@@ -71,7 +71,7 @@ class ConditionalUnet(nn.Module):
 
 
 def value_function(unet, channels, widths, sample_size):
-    """A planner's U-net by diffusers' UNet1DModel, `unet`, a level for each width: (B, channels, L), step -> the same."""
+    """A planner's U-net by diffusers' UNet1DModel, `unet`, a level for each width: (B, channels, L), step -> as it."""
     return unet(sample_size=sample_size,
                 in_channels=channels,
                 out_channels=channels,

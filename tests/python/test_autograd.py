@@ -179,7 +179,7 @@ def test_only_inputs_are_kept():
     assert {each.data_ptr() for each in kept} <= pointers
 
 
-def test_backward_three_times_gives_the_same_bits_b083():
+def test_b083_backward_three_times_gives_the_same_bits():
     given = leaves(s1())
     y = call(S1_LINE, given)
     runs = [

@@ -1,4 +1,6 @@
 """torch.compile(..., backend="convnorm")."""
+import logging
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,9 +9,10 @@ from torch import nn
 from convnorm import repack
 from convnorm.backend import convnorm
 from support import expect_close, w_fill, x_fill
-from test_fuse import NETWORKS, Film, block, calls  # noqa: F401  (a fixture)
+from test_fuse import NETWORKS, X, Film, block, calls  # noqa: F401  (a fixture)
+from test_timing import network, timed  # noqa: F401  (a fixture)
 
-EAGER = {"then": "aot_eager"}
+EAGER = {"then": "aot_eager", "timing": False}
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +78,47 @@ def test_by_name_with_inductor():
     inputs = (x_fill(2, 6, 20), torch.randn(2, 5))
     with torch.no_grad():
         expect_close(torch.compile(model, backend="convnorm")(*inputs), model(*inputs))
+
+
+def test_what_would_be_slower_is_left_alone_and_logged(timed, calls, caplog):
+    model = network()
+    asked = timed([2.0, 1.5, 0.5])
+    compiled = torch.compile(model, backend=convnorm, options={"then": "aot_eager"})
+    x = x_fill(2, 6, 20)
+    torch._dynamo.mark_dynamic(x, 2)
+    with caplog.at_level(logging.INFO, "convnorm"), torch.no_grad():
+        expect_close(compiled(x), model(x))
+        assert len(asked) == 3  # the last convolution stands alone
+        assert caplog.messages == ["1  fused  conv -> norm -> mish, 2.00 times as fast\n"
+                                   "3  fused  conv -> silu, 1.50 times as fast\n"
+                                   "6  left   fused it would be slower, 0.50 times as fast"]
+        # One graph serves all lengths; it was timed at those that it was captured with.
+        expect_close(compiled(x_fill(2, 6, 31)), model(x_fill(2, 6, 31)))
+        assert len(asked) == 3 and asked[-1]().shape == (2, 8, 20)
+
+
+def test_where_gradients_are_recorded_nothing_is_timed(timed, caplog):
+    asked = timed([0.5])
+    with caplog.at_level(logging.INFO, "convnorm"):
+        torch.compile(network(), backend=convnorm, options={"then": "aot_eager"})(*X).sum().backward()
+    assert not asked and caplog.messages[0].count("fused") == 2
+
+
+def test_timing_leaves_the_random_state_and_other_compilers_alone():
+    model = network()
+    torch.manual_seed(7)
+    wanted = torch.rand(3)
+    torch.manual_seed(7)
+    with torch.no_grad():
+        y = torch.compile(model, backend="convnorm")(*X)
+    assert torch.equal(torch.rand(3), wanted)
+    expect_close(y, model(*X))
+
+
+def test_calls_without_a_batch_are_left_alone(timed, calls):
+    model = nn.Sequential(nn.Conv1d(8, 8, 3, groups=8), nn.SiLU()).eval()
+    asked = timed([2.0])
+    with torch.no_grad():
+        expect_close(torch.compile(model, backend=convnorm, options={"then": "aot_eager"})(x_fill(8, 20)),
+                     model(x_fill(8, 20)))
+    assert not asked and not calls

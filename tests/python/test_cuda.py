@@ -1,4 +1,5 @@
 """The operator on GPUs: numbers, streams, graphs, devices."""
+import copy
 import ctypes
 import threading
 
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 
 import convnorm
-from convnorm import reference
+from convnorm import _timing, reference
 from convnorm._attributes import parse
 from convnorm.nn import Conv1dGroupNorm
 from convnorm.reference import Operands
@@ -224,6 +225,32 @@ def test_a_graph_reads_the_weight_that_was_packed_just_before_it():
             assert torch.equal(out["y"], wanted)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_call_waits_for_nothing_and_allocates_its_result_alone(mode):
+    module, x = policy_block()
+    with mode():
+        module(x)
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_stats()["allocation.all.allocated"]
+        torch.cuda._sleep(200_000_000)
+        busy = torch.cuda.Event()
+        busy.record()
+        y = module(x)
+        assert not busy.query()
+        assert torch.cuda.memory_stats()["allocation.all.allocated"] == before + 1
+        torch.cuda.synchronize()
+        assert torch.equal(y, module(x))
+
+
+def test_b083_gradients_have_the_same_bits():
+    given = leaves(on_gpu(s1()))
+    wants = [each for each in given if each is not None]
+    grad = torch.randn(2, 8, 20, device="cuda")
+    with torch.backends.cudnn.flags(deterministic=True):
+        first, *others = (torch.autograd.grad(call(S1_LINE + ",post=silu", given), wants, grad) for _ in range(20))
+    assert all(torch.equal(one, other) for each in others for one, other in zip(each, first))
+
+
 def test_b070_graph_of_forward_and_backward():
     given = leaves(on_gpu(s1()))
     wants = [each for each in given if each is not None]
@@ -293,6 +320,32 @@ def test_b067_other_devices():
             assert torch.cuda.current_device() == 0
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
+def test_b067_kept_weights_streams_and_graphs_of_another_device():
+    module, x = policy_block()
+    other, y = copy.deepcopy(module).to("cuda:1"), x.to("cuda:1")
+    with torch.no_grad():
+        wanted = module(x).cpu()
+        for _ in range(3):  # packed and kept there, while the first device is the current one
+            assert torch.equal(other(y).cpu(), wanted) and torch.equal(module(x).cpu(), wanted)
+        stream = torch.cuda.Stream("cuda:1")
+        stream.wait_stream(torch.cuda.current_stream("cuda:1"))
+        with torch.cuda.stream(stream):
+            aside = other(y)
+        stream.synchronize()
+        assert torch.equal(aside.cpu(), wanted)
+        with torch.cuda.device(1):
+            graph, out = torch.cuda.CUDAGraph(), {}
+            with torch.cuda.graph(graph):
+                out["y"] = other(y)
+            graph.replay()
+        assert torch.equal(out["y"].cpu(), wanted)
+        moved = module.to("cuda:1")
+        assert torch.equal(moved(y).cpu(), wanted)
+        assert torch.equal(moved.to("cuda:0")(x).cpu(), wanted)
+        assert torch.cuda.current_device() == 0
+
+
 def test_weights_move_between_streams_and_go():
     x = x_fill(2, 6, 20).cuda()
     with torch.no_grad():
@@ -340,6 +393,16 @@ def test_fused_chains_are_timed_eagerly_and_in_graphs():
         report = convnorm.fuse(model, (x,))
         assert all(entry.gain is not None and (entry.gain >= 1) == entry.fused for entry in report.entries), str(report)
         expect_close(model(x), wanted, 2e-3)
+
+
+def test_a_forward_pass_that_costs_the_host_more_is_put_back(monkeypatch):
+    model = nn.Sequential(nn.Conv1d(64, 64, 5, padding=2), nn.GroupNorm(8, 64), nn.Mish()).cuda().eval()
+    monkeypatch.setattr(_timing, "times_as_fast", lambda *pair: 2.0)
+    for gain, fused in ((0.9, False), (1.1, True)):
+        monkeypatch.setattr(_timing.Pairs, "gain_of_calls", lambda *asked: gain)
+        report = convnorm.fuse(model, torch.randn(2, 64, 16, device="cuda"))
+        assert [(entry.fused, entry.gain) for entry in report.entries] == [(fused, 2.0 if fused else 0.9)]
+        assert (type(model) is not nn.Sequential) == fused
 
 
 def test_precision_follows_the_switches():

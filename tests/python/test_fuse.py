@@ -29,8 +29,8 @@ def calls(monkeypatch):
     return counted
 
 
-def block(in_channels=6, out_channels=8, groups=4, act=nn.Mish, **conv):
-    norm = nn.GroupNorm(groups, out_channels)
+def block(in_channels=6, out_channels=8, groups=4, act=nn.Mish, norm_channels=None, **conv):
+    norm = nn.GroupNorm(groups, norm_channels or out_channels)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     return [nn.Conv1d(in_channels, out_channels, 3, padding=1, **conv), norm, *([act()] if act else [])]
@@ -390,6 +390,21 @@ def test_fused_twice_is_said_twice():
     model = nn.Sequential(*block()).eval()
     first = convnorm.fuse(model)
     assert str(convnorm.fuse(model)) == str(first) and first.fused
+
+
+def test_calls_without_a_batch_run_as_they_always_did(calls):
+    model = nn.Sequential(*block(norm_channels=20)).eval()
+    x = x_fill(6, 20)
+    wanted = model(x)  # of which PyTorch takes the channels for samples
+    convnorm.fuse(model)
+    for _ in range(2):
+        assert torch.equal(model(x), wanted)
+
+
+def test_one_tensor_is_an_example_too(calls):
+    assert convnorm.fuse(nn.Sequential(*block()).eval(), *X, timing=False).fused and calls
+    with pytest.raises(TypeError, match="model is a function, but it must be a torch.nn.Module"):
+        convnorm.fuse(lambda x: x)
 
 
 def test_changed_results_are_put_back(monkeypatch):

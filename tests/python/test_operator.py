@@ -3,6 +3,7 @@ import pytest
 import torch
 
 import convnorm
+from convnorm.functional import conv1d_group_norm
 from convnorm.reference import Operands
 from support import (S1_LINE, b_fill, beta_fill, call, expect_close, expected, gamma_fill, identity, in_double, s1,
                      w_fill, x_fill)
@@ -84,6 +85,16 @@ def test_functional_fills_in_what_is_not_named():
                                               film=(given.film_scale, given.film_shift),
                                               residual=given.residual)
     assert torch.equal(y, call("p=1,g=4,post=mish+film+add", given))
+
+
+def test_functional_takes_what_conv1d_takes_and_names_what_it_does_not():
+    x, weight = x_fill(2, 6, 20), w_fill(8, 6, 3)
+    assert torch.equal(conv1d_group_norm(x, weight, num_groups=4, stride=(2,), padding=(1,), dilation=(1,)),
+                       conv1d_group_norm(x, weight, num_groups=4, stride=2, padding=1))
+    with pytest.raises(ValueError, match=r"padding=\(1, 2, 3\) must be a number, \(left, right\)"):
+        conv1d_group_norm(x, weight, num_groups=4, padding=(1, 2, 3))
+    with pytest.raises(RuntimeError, match='g="4.0" is not an integer'):
+        conv1d_group_norm(x, weight, num_groups=4.0, padding=1)
 
 
 def test_inputs_stay_as_they_are():
@@ -285,7 +296,7 @@ def test_float64_is_composed():
         call(S1_LINE, given)
 
 
-def test_identity_convolution_b009():
+def test_b009_identity_convolution():
     x = torch.tensor([[[1.0, 2, 3, 4, 5]]])
     expect_close(
         call("cg=1,g=1", Operands(x, identity(1)))[0, 0], torch.tensor([-1.41421, -0.70711, 0, 0.70711, 1.41421]))

@@ -23,7 +23,7 @@ def timed(monkeypatch):
     asked = []
 
     def clock(answers):
-        def answer(plain, fused):
+        def answer(plain, fused, on_gpu):
             expect_close(fused(), plain())
             asked.append(plain)
             return answers[min(len(asked), len(answers)) - 1]
@@ -96,8 +96,8 @@ def test_without_examples_nothing_is_timed(timed):
 
 def test_the_clock_tells_slow_from_fast():
     x = torch.randn(64, 64)
-    assert _timing.times_as_fast(lambda: torch.linalg.matrix_power(x, 40), lambda: x + x) > 1
-    assert _timing.times_as_fast(lambda: x + x, lambda: torch.linalg.matrix_power(x, 40)) < 1
+    assert _timing.times_as_fast(lambda: torch.linalg.matrix_power(x, 40), lambda: x + x, False) > 1
+    assert _timing.times_as_fast(lambda: x + x, lambda: torch.linalg.matrix_power(x, 40), False) < 1
 
 
 class ByType(nn.Module):
@@ -157,3 +157,29 @@ def test_what_can_be_exported_neither(calls):
     report = convnorm.fuse(model, X, timing=False)
     assert not report.fused and "nor exported" in report.left_alone[0].text
     assert type(model) is Branches
+
+
+def test_what_an_export_would_put_back_is_left(calls):
+    class Counts(ByType):
+        calls = 0
+
+        def forward(self, *inputs):
+            self.calls += 1
+            return super().forward(*inputs)
+
+    model = Counts().eval()
+    report = convnorm.fuse(model, X, timing=False)
+    assert not report.fused and "nor exported: its forward pass changes its attribute 'calls'" in str(report)
+    before = model.calls
+    model(*X)
+    assert model.calls == before + 1
+
+
+def test_convolutions_without_a_batch_run_as_they_always_did(timed, calls):
+    model = nn.Sequential(nn.Conv1d(8, 8, 3, groups=8), nn.SiLU()).eval()
+    x = x_fill(2, 8, 20)
+    wanted = model(x[0])
+    timed([2.0])
+    assert convnorm.fuse(model, x).fused
+    expect_close(model(x)[0], wanted)
+    assert torch.equal(model(x[0]), wanted)

@@ -266,7 +266,9 @@ class Workspace {
 // Plans are made for the current device, and PyTorch's stream belongs to x's.
 std::optional<torch::stable::accelerator::DeviceGuard> on_device_of(const Tensor& x) {
   std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if (x.is_cuda()) guard.emplace(x.get_device_index());
+  if (x.is_cuda() && x.get_device_index() != torch::stable::accelerator::getCurrentDeviceIndex()) {
+    guard.emplace(x.get_device_index());
+  }
   return guard;
 }
 

@@ -35,8 +35,11 @@ TEST(RecomputePlan, SharesAPlaceWithinASectorAmongTheRowsOfABlock) {
 }
 
 TEST(RecomputePlan, PairsColumnsSoThatFewStayEmpty) {
-  EXPECT_EQ(config("n=8,c=1,l=160000,o=512,k=10,s=5,g=512").k16, 2);  // 3 x 5 pairs
-  EXPECT_EQ(config("n=8,c=1,l=160000,o=512,k=10,s=5,g=512,dtype=f16").k16, 1);
+  EXPECT_EQ(config("n=8,c=1,l=160000,o=512,k=10,s=5,g=512,post=gelu").k16, 2);  // 3 x 5 pairs
+  EXPECT_EQ(config("n=8,c=1,l=160000,o=512,k=10,s=5,g=512,post=gelu,dtype=f16").k16, 1);
+  // Instances of these depths are for a GELU alone.
+  EXPECT_EQ(config("n=8,c=1,l=160000,o=512,k=10,s=5,g=512,post=silu").k16, 3);
+  EXPECT_EQ(config("n=8,c=1,l=160000,o=512,k=10,s=5,g=512,dtype=f16").k16, 2);
   EXPECT_EQ(config("n=4,c=2,l=48000,o=32,k=7,p=3,g=1").k16, 3);  // 3 x 7
   EXPECT_TRUE(config("n=4,c=2,l=48000,o=32,k=7,p=3,g=1").pairs_of_channels);
   EXPECT_EQ(config("n=16,c=20,l=1536,o=512,k=3,s=3,p=1,g=256").k16, 12);  // 3 x 30

@@ -1,7 +1,9 @@
 // What the planner of the two passes decides, on any machine.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <variant>
 
@@ -101,6 +103,23 @@ TEST(Sm90TwoPass, ConvolvesAgainWhereZExceedsTheWorkspace) {
   EXPECT_THAT(refusal("n=1,c=64,l=2000000,o=64,k=7,p=3,g=8,dtype=bf16,post=glu"), HasSubstr("workspace"));
 }
 
+// A block of 64 channels may have the end of one group and the beginning of the next.
+TEST(Sm90TwoPass, HasAPieceForEveryGroupOfABlock) {
+  const auto of_block = [](int64_t channels, int64_t groups) {
+    return config(fmt::format("n=1,c=4,l=300,o={},k=3,g={}", channels, groups)).of_block;
+  };
+  EXPECT_EQ(of_block(256, 2), 1);
+  EXPECT_EQ(of_block(256, 32), 8);
+  EXPECT_EQ(of_block(256, 256), 64);
+  for (const int64_t rows : {3, 5, 24, 40, 63, 65, 72, 96, 130}) {
+    int most = 0;
+    for (int64_t first = 0; first < 8 * rows; first += 64) {
+      most = std::max(most, static_cast<int>((first + 63) / rows - first / rows + 1));
+    }
+    EXPECT_GE(of_block(8 * rows, 8), most) << rows;
+  }
+}
+
 TEST(Sm90TwoPass, TakesSamplesInTurnsWhereAllOfZDoesNotFit) {
   const Config c = config("n=9,c=512,l=31999,o=512,k=8,s=4,g=1,dtype=bf16", {.way = Way::kStore});
   EXPECT_LT(c.at_once, 9);
@@ -113,6 +132,7 @@ TEST(Sm90TwoPass, SaysWhyItRefuses) {
   EXPECT_THAT(refusal("n=1,c=8,l=640,o=8,k=3,g=4,cg=2"), HasSubstr("cg=2"));
   EXPECT_THAT(refusal("n=8,c=8,l=16,o=8,k=3,g=4"), HasSubstr("short"));
   EXPECT_THAT(refusal("n=1,c=8,l=640,o=8,k=3,g=4,post=glu", {.way = Way::kRecompute}), HasSubstr("glu"));
+  EXPECT_THAT(refusal("n=1,c=8,l=640,o=8,k=3,g=4", {.way = Way::kRecompute}), HasSubstr("f32"));
   const Problem problem = parse_problem("n=1,c=8,l=640,o=8,k=3,g=4");
   EXPECT_THAT(std::get<std::string>(choose_config(problem, Sizes(problem), rtx_3090())), HasSubstr("sm_86"));
 }

@@ -281,7 +281,8 @@ class Epilogue {
           part = scale.moments(await(p_.slot.words + t.word, tag, t.part));
           add_participants(walk, t, valid, tag, lane, lanes, scale, part);
         }
-        return merge_lanes(part, c_.group_rows.value * static_cast<float>(valid), lanes_log2);
+        const float count = c_.group_rows.value * static_cast<float>(valid);
+        return merge_lanes(part, divide(part.count, count), count, lanes_log2);
       });
       if (t.shared) write_group(t, lane, lanes, group);
     }

@@ -50,14 +50,17 @@ __device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, double va
   ptx::store_relaxed(word, {tag, static_cast<uint64_t>(__double_as_longlong(value))});
 }
 
-__device__ __forceinline__ double await_double(const ptx::Word* word, uint64_t tag) {
-  ptx::Word found = ptx::load_relaxed(word);
+// Two of them, in neighbouring words.
+__device__ __forceinline__ void await_doubles(const ptx::Word* words, uint64_t tag, double& first, double& second) {
+  ptx::Word found[2] = {ptx::load_relaxed(words), ptx::load_relaxed(words + 1)};
   Patience patience;
-  while (found.tag != tag) {
-    patience.lose("a number of another CTA");
-    found = ptx::load_relaxed(word);
+  while (found[0].tag != tag || found[1].tag != tag) {
+    patience.lose("the numbers of another CTA");
+    found[0] = ptx::load_relaxed(words);
+    found[1] = ptx::load_relaxed(words + 1);
   }
-  return __longlong_as_double(static_cast<long long>(found.payload));
+  first = __longlong_as_double(static_cast<long long>(found[0].payload));
+  second = __longlong_as_double(static_cast<long long>(found[1].payload));
 }
 
 // Moments whose mean must not lose digits: {low half of the tag, root of M2, mean}. Roots stay in fp32's range.

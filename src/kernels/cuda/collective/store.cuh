@@ -3,8 +3,7 @@
 // What decides is the alignment of y's rows: a row written in pieces that do not start on 32-byte sectors costs two to
 // three times. Rows that do start on sectors are written by vectors straight from registers; all others pass through a
 // few hundred bytes of shared memory per warp, at the offset within a sector that they have in y, so that all but the
-// first and the last piece of a row are whole aligned vectors. Channels last, the eight rows of a warp's store are eight
-// neighbours, in fp32 a sector.
+// first and the last piece of a row are whole aligned vectors.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +21,9 @@ enum class Store : int {
   kElements,  // for rows that would start on sectors if y itself did, and for channels last
 };
 
-inline Store store_of(const Arguments& arguments, bool staged) {
-  const bool aligned = reinterpret_cast<uintptr_t>(arguments.y) % 32 == 0;
-  const bool vectors = aligned && arguments.layout == CONVNORM_NCL;
-  return staged ? Store::kStaged : vectors ? Store::kVectors : Store::kElements;
+inline Store store_of(const void* y, bool staged) {
+  const bool aligned = reinterpret_cast<uintptr_t>(y) % 32 == 0;
+  return staged ? Store::kStaged : aligned ? Store::kVectors : Store::kElements;
 }
 
 // Where a warpgroup's block goes.
@@ -144,7 +142,8 @@ __device__ __forceinline__ int sector_offset(const Element* pointer) {
   return static_cast<int>(reinterpret_cast<uintptr_t>(pointer) % 32 / sizeof(Element));
 }
 
-// Row h of four column tiles, an element at a time, wherever y lies and whatever its layout.
+// Row h of four column tiles, an element at a time, wherever y lies and whatever its layout. Channels last, the eight rows
+// of a warp's store are eight neighbours, in fp32 a sector.
 template <class Element>
 __device__ __forceinline__ void store_elements(const float (&v)[8], const Fragment& at, int h, int first_tile,
                                                const Destination& to) {

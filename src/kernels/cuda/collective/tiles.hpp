@@ -1,5 +1,5 @@
-// How the one-wave kernels for tensor cores divide a problem: plain values, chosen on the host (tiles.cpp) from the shape
-// of a tile, received by the kernel.
+// How the one-wave kernels for tensor cores divide a problem: plain values, chosen on the host (tiles.cpp) from the
+// shape of a tile, received by the kernel.
 //
 //   tile     `warpgroups` blocks of 64 channels x `tile_columns` output columns: what one CTA holds in registers
 //   column   (l, s): position l of sample s, samples fastest, `samples` of them per tile (1 for long L)
@@ -19,18 +19,31 @@ inline constexpr int kBlockRows = 64;  // channels of a block, whose accumulator
 inline constexpr int kWarpRows = 16;   // of them, those of a warp: M of mma.sync
 
 struct Tiles {
-  int warpgroups;  // blocks of a tile: 1, 2 or 4
+  // Which tile a CTA has; the grid is (domain_column_tiles, teams, domain_row_tiles). Kernels need it first, and
+  // parameters are fetched a line at a time.
+  int domains;
+  int teams;
+  WideDivisor row_domains;  // ceil(row_tiles / domain_row_tiles)
+  int domain_row_tiles;
+  int row_tiles;            // along channels
+  int column_tiles;         // along L; 1 if samples > 1
+  int domain_column_tiles;  // all of them; 1 without a norm
+  WideDivisor column_tile_divisor;
+  int samples_log2;
+  int samples;         // per tile: 1, 2, 4, 8 or 16
+  int tile_positions;  // tile_columns / samples
+  int warpgroups;      // blocks of a tile: 1, 2 or 4
   int warpgroups_log2;
+
   bool halves;  // with a glu: the second of two blocks lies half of the channels above the first, its gates
 
   // Groups, and 16-byte words to exchange; 0 words if every group lies in one block of one tile.
   int words_per_warpgroup;
   Divisor group_rows;  // channels of a group
-  WideDivisor column_tile_divisor;
   int team_ctas;
   int iterations;  // domains of a team
 
-  bool staged;  // y goes through shared memory, because its rows do not start on sectors; never where channels are last
+  bool staged;  // y goes through shared memory, because its rows do not start on sectors
 
   // Tiles of one sample whose rows of y start on sectors, and whose groups lie in 16 rows or are made of them: a warp
   // takes its 16 rows from z to y without waiting for its neighbours (warp_epilogue.cuh).
@@ -47,18 +60,6 @@ struct Tiles {
   int tile_columns;
   int blocks;         // of 64 channels, rounded up to whole tiles
   int sample_blocks;  // ceil(N / samples)
-
-  // Which tile a CTA has; the grid is (domain_column_tiles, teams, domain_row_tiles).
-  int domains;
-  int teams;
-  WideDivisor row_domains;  // ceil(row_tiles / domain_row_tiles)
-  int domain_row_tiles;
-  int row_tiles;            // along channels
-  int column_tiles;         // along L; 1 if samples > 1
-  int domain_column_tiles;  // all of them; 1 without a norm
-  int samples_log2;
-  int samples;         // per tile: 1, 2, 4, 8 or 16
-  int tile_positions;  // tile_columns / samples
 
   // Block i of a row tile, counted along channels, and back.
   CONVNORM_HOST_DEVICE int block_of(int row_tile, int i) const {
@@ -79,7 +80,7 @@ struct Tiles {
 // x under a tile in shared memory: `stride` phases of phase_rows rows, row = position * samples + sample, in chunks of
 // 16 * chunk_k16 channels.
 struct Rows {
-  bool plain_rows;    // a row is the next element: one sample, NCL, stride 1, zeros in the padding, no lengths
+  bool plain_rows;    // a row is the next position: one sample, stride 1, zeros in the padding, no lengths
   Divisor slot_rows;  // rows of a chunk
   int phase_rows;
   Divisor phase_row_divisor;
@@ -103,17 +104,16 @@ struct Input {
 };
 
 inline Input input_of(const Arguments& a) {
-  const bool channels_last = a.layout == CONVNORM_NLC;
-  const int64_t alignment = reinterpret_cast<uintptr_t>(a.x) % 16;
+  const bool channels_first = a.layout == CONVNORM_NCL;
   return {a.x,
           a.c * a.l,
           static_cast<int>(a.c_per_conv_group),
           static_cast<int>(a.l),
           static_cast<int>(a.stride),
           static_cast<int>(a.pad_left),
-          channels_last ? 1 : static_cast<int>(a.l),
-          channels_last ? static_cast<int>(a.c) : 1,
-          channels_last && alignment == 0 && a.c_per_conv_group % 8 == 0};
+          static_cast<int>(channels_first ? a.l : 1),
+          static_cast<int>(channels_first ? 1 : a.c),
+          !channels_first && a.c_per_conv_group % 8 == 0 && reinterpret_cast<uintptr_t>(a.x) % 16 == 0};
 }
 
 // Regions of shared memory that the epilogue of a tile has, as byte offsets.
@@ -138,8 +138,7 @@ std::optional<std::string> divide_into_tiles(const Problem& problem, const Sizes
 // All of `rows` but what is said of chunks. One sentence if a chunk would have more than 2^14 - 1 rows.
 std::optional<std::string> lay_out_rows(const Problem& problem, const Sizes& sizes, const Tiles& tiles, Rows& rows);
 
-// What no tile can mend, for kernels that compute in 32-bit positions and 16-bit channels. `takes_nlc`: the kernel takes
-// tensors channels last as well.
+// What no tile can mend, for kernels that compute in 32-bit positions and 16-bit channels.
 std::optional<std::string> refuse_on_chip(const Problem& problem, const Sizes& sizes, bool takes_nlc);
 
 // bfloat16 parts that an fp32 operand is split into; 1 for 16-bit ones.

@@ -3,13 +3,12 @@
 // neighbouring rows lie in eight different banks.
 //
 // An item is one row's eight channels: eight loads, coalesced over the lanes, which take neighbouring rows; one 16-byte
-// store for each part. With channels last it is one or two loads of 16 bytes where it starts on them.
+// store for each part.
 #pragma once
 
 #include "kernels/cuda/collective/store.cuh"
 #include "kernels/cuda/collective/walk.cuh"
 #include "kernels/cuda/epilogue.cuh"
-#include "kernels/cuda/ptx/load.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
 
 namespace convnorm::cuda {
@@ -26,7 +25,7 @@ class XRows {
  protected:
   __device__ __forceinline__ explicit XRows(const Parameters& p) : p_(p), in_(p.input), c_(p.config), walk_(p.config) {}
 
-  // Eight channels of a row.
+  // Eight channels of a row of chunk 0.
   struct Source {
     const Element* address;
     int channels;  // from here to the last one; none or fewer for zeros
@@ -39,49 +38,41 @@ class XRows {
     return any;
   }
 
-  // In chunk 0.
   __device__ __forceinline__ Source source_of(int item, bool wanted) const {
     const int k8 = static_cast<int>(c_.slot_rows.divide(item));
     const int row = item - k8 * c_.rows();
     wanted = wanted && item < c_.slot_items;
-    const Element* address = x_ + int64_t{8 * k8} * in_.channel_step;
+    const Element* address = x_;
+    int source = first_position_ + row;
     if (c_.plain_rows) {
-      const int source = first_position_ + row;
       wanted = wanted && static_cast<unsigned>(source) < static_cast<unsigned>(in_.length);
-      address += source;
     } else {
-      wanted = wanted && general_source(row, address);
+      source = wanted ? general_source(row, address) : -1;
+      wanted = source >= 0;
     }
-    return {address, wanted ? in_.channels - 8 * k8 : 0};
+    return {address + (int64_t{8 * k8} * in_.channel_step + int64_t{source} * in_.position_step), wanted ? in_.channels - 8 * k8 : 0};
   }
 
-  // All channels of a chunk are there: `first` of them lie before it.
-  __device__ __forceinline__ bool whole_chunk(int first) const { return first + 16 * c_.chunk_k16 <= in_.channels; }
+  __device__ __forceinline__ int first_channel_of(int chunk) const { return chunk * 16 * c_.chunk_k16; }
 
-  // As bits of elements, or in words as they lie in memory if items are whole; zeros in the padding and past the last
-  // channel or sample. `whole`: all eight channels or none.
-  __device__ __forceinline__ void load_channels(uint32_t (&bits)[8], const Source& source, bool whole) const {
-    const Element* address = source.address;
-    const int channels = source.channels;
-    if (whole_items()) {
-      ptx::load_128(address, channels > 0, bits[0], bits[1], bits[2], bits[3]);
-      if constexpr (sizeof(Element) == 4) ptx::load_128(address + 4, channels > 0, bits[4], bits[5], bits[6], bits[7]);
-      return;
-    }
-    if (whole) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > 0);
-    } else {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > j);
-    }
+  // What lies where `source` lies in chunk 0.
+  __device__ __forceinline__ Source in_chunk(const Source& source, int chunk) const {
+    const int first = first_channel_of(chunk);
+    return {source.address + int64_t{first} * in_.channel_step, source.channels - first};
   }
 
-  // The epilogue by warps writes channels first, so x of such a tile is so as well.
-  __device__ __forceinline__ bool whole_items() const { return !T::kByWarps && in_.whole_items; }
+  // As bits of elements; zeros in the padding and past the last channel or sample.
+  __device__ __forceinline__ void load_channels(uint32_t (&bits)[8], const Source& source, int chunk,
+                                                bool wanted) const {
+    const auto [address, its] = in_chunk(source, chunk);
+    const int channels = wanted ? its : 0;
+    // No branch for eight or none: loads behind one wait for those before it.
+#pragma unroll
+    for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > j);
+  }
 
-  // Moves `address` to what a row comes from; false for zeros.
-  __device__ __forceinline__ bool general_source(int row, const Element*& address) const {
+  // The position from which a row comes, of the sample to which `address` moves; -1 for zeros.
+  __device__ __forceinline__ int general_source(int row, const Element*& address) const {
     const Arguments& a = p_.arguments;
     int phase = 0;
     if (in_.stride > 1) {
@@ -89,26 +80,20 @@ class XRows {
       row -= phase * c_.phase_rows;
     }
     const int sample = row & (c_.samples - 1), n = walk_.first_sample + sample;
-    if (n >= a.n) return false;
+    if (n >= a.n) return -1;
+    address += int64_t{sample} * in_.sample_elements;
     const auto length = static_cast<int>(sample_length(a, n));
     int i = first_position_ + (row >> c_.samples_log2) * in_.stride + phase;
-    if (i < 0 || i >= length) {
-      if (a.pad == CONVNORM_ZEROS || length == 0) return false;
-      if (a.pad == CONVNORM_REFLECT) i = i < 0 ? -i : 2 * (length - 1) - i;
-      i = max(0, min(i, length - 1));
-    }
-    address += int64_t{sample} * in_.sample_elements + int64_t{i} * in_.position_step;
-    return true;
+    if (i >= 0 && i < length) return i;
+    if (a.pad == CONVNORM_ZEROS || length == 0) return -1;
+    if (a.pad == CONVNORM_REFLECT) i = i < 0 ? -i : 2 * (length - 1) - i;
+    return max(0, min(i, length - 1));
   }
 
   // To its place in a slot.
   __device__ __forceinline__ void store_item(const uint32_t (&bits)[8], unsigned char* destination) const {
     if constexpr (sizeof(Element) == 2) {
-      if (whole_items()) {
-        *reinterpret_cast<uint4*>(destination) = make_uint4(bits[0], bits[1], bits[2], bits[3]);
-      } else {
-        store_halves<0x5410>(bits, destination);
-      }
+      store_halves<0x5410>(bits, destination);
     } else {
       store_parts(bits, destination);
     }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/arguments.hpp"
+#include "kernels/cuda/collective/divisor.hpp"
 #include "kernels/cuda/collective/slot.hpp"
 
 namespace convnorm::cuda::depthwise {
@@ -15,6 +16,7 @@ inline constexpr int kWarps = 8;    // of a CTA
 inline constexpr int kPerSm = 2;    // CTAs: one loads while the other stores
 inline constexpr int kBlock = 128;  // positions that a warp takes side by side, four a lane
 inline constexpr int kSectorBytes = 32;
+inline constexpr int kMostHeld = 64;  // jobs of a CTA
 
 // How a warp walks along a row.
 enum class Walk : int {
@@ -37,6 +39,9 @@ struct Config {
   int64_t pieces;       // of a row
   int64_t domains;      // (sample, norm group); (sample, channel) without a norm
   int64_t domain_jobs;  // of one domain
+  int64_t share;        // jobs of a team's CTA
+  // All jobs are counted in 32 bits.
+  WideDivisor by_pieces, by_domain_jobs, by_sample_domains, by_multiplier;
 
   CONVNORM_HOST_DEVICE int grid() const { return team * teams; }
   CONVNORM_HOST_DEVICE int64_t jobs_at_once() const { return domain_jobs * domains_per_cta; }  // of a team
@@ -46,23 +51,29 @@ struct Config {
   CONVNORM_HOST_DEVICE int own_slots() const { return domains_per_cta > 1 ? held : kWarps; }
 };
 
+// A job's numbers of its channel; what the problem has not is 0, gamma 1.
+struct ChannelParameters {
+  float bias, slope, gamma, beta;
+};
+
 // What a warp computes at a time.
 struct Job {
-  int64_t n, channel;  // of y
-  int64_t first;       // position
-  int positions;       // of y, up to the end of the piece or row
-  int valid;           // of these, with the sample's own outputs
-  int length;          // valid inputs of the sample
-  int shift;           // elements from the start of a sector to the piece's first output
+  int n, channel;  // of y
+  int first;       // position
+  int positions;   // of y, up to the end of the piece or row
+  int valid;       // of these, with the sample's own outputs
+  int length;      // valid inputs of the sample
+  int shift;       // elements from the start of a sector to the piece's first output
 };
 
 // The one plan of shared memory; byte offsets.
 struct SharedPlan {
-  int slots;    // Slot [own_slots]: of one job or warp
-  int others;   // Slot [team]
-  int jobs;     // Job [held]
-  int weights;  // float [held][K]
-  int rows;     // Element [held][row_bytes]
+  int slots;     // Slot [own_slots]: of one job or warp
+  int others;    // Slot [team]
+  int jobs;      // Job [held]
+  int channels;  // ChannelParameters [held]
+  int weights;   // float [held][K]
+  int rows;      // Element [held][row_bytes]
   int row_bytes;
   int bytes;
 };
@@ -76,7 +87,8 @@ CONVNORM_HOST_DEVICE inline SharedPlan shared_plan(const Config& c, int64_t taps
   s.slots = 16;  // the launch's first tag lies before
   s.others = s.slots + c.own_slots() * static_cast<int>(sizeof(Slot));
   s.jobs = s.others + (c.team > 1 ? c.team : 0) * static_cast<int>(sizeof(Slot));
-  s.weights = s.jobs + c.held * static_cast<int>(sizeof(Job));
+  s.channels = round_up(s.jobs + c.held * static_cast<int>(sizeof(Job)), 16);
+  s.weights = s.channels + c.held * static_cast<int>(sizeof(ChannelParameters));
   s.rows = round_up(s.weights + int64_t{4} * c.held * taps, 16);
   s.row_bytes = round_up(int64_t{c.row_elements} * element_bytes, 16);
   s.bytes = s.rows + c.held * s.row_bytes;

@@ -25,6 +25,44 @@ __device__ __forceinline__ Norm norm_from(const Slot& m, double eps) {
   return {high, static_cast<float>(m.mean - static_cast<double>(high)), inverse_sqrt(variance + eps)};
 }
 
+// Outputs of a tile before the norm.
+template <class T>
+__device__ __forceinline__ void compute(const Arguments& a, const Row<typename T::Element>& r,
+                                        const ChannelParameters& c, int positions, int base, int lane,
+                                        float (&v)[T::kOutputs]) {
+  T::multiply(r, positions, base, lane, c.bias, v);
+  apply_row_pre<typename T::Element>(a, v, c.slope);
+}
+
+// Moments of a job whose squares leave fp32's range: mean, then squares, in double. Rare, and so not where its
+// instructions would have to be fetched.
+template <class T>
+__device__ __noinline__ Slot measure_in_double(const Arguments& a, const Row<typename T::Element>& r,
+                                               const ChannelParameters& c, int positions, int valid) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  Slot m = {static_cast<double>(valid), 0, 0};
+#pragma unroll 1
+  for (int pass = 0; pass < 2; ++pass) {
+    double sum = 0;
+    T::for_each_tile(r, valid, [&](int base) {
+      float v[T::kOutputs];
+      compute<T>(a, r, c, positions, base, lane, v);
+#pragma unroll
+      for (int i = 0; i < T::kOutputs; ++i) {
+        const int at = T::position(r, base, lane, i);
+        const double distance = static_cast<double>(v[i]) - m.mean;
+        if (at >= 0 && at < valid) sum += pass == 0 ? distance : distance * distance;
+      }
+    });
+    if (pass == 0) {
+      m.mean = sum_warp(sum) / m.count;
+    } else {
+      m.m2 = sum_warp(sum);
+    }
+  }
+  return m;
+}
+
 template <class T>
 class Cta {
  public:
@@ -39,27 +77,28 @@ class Cta {
         warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32),
         team_(static_cast<int>(blockIdx.x) / c_.team),
-        rank_(static_cast<int>(blockIdx.x) % c_.team),
-        fault_(packed_fault(a_)) {}
+        rank_(static_cast<int>(blockIdx.x) % c_.team) {}
 
   __device__ __forceinline__ void run() {
     uint64_t tag = 0;
-    if (c_.team > 1) {
-      auto* shared_tag = reinterpret_cast<uint64_t*>(shared_);
-      if (threadIdx.x == 0) *shared_tag = first_tag_of_launch(p_.slot.header, gridDim.x, c_.rounds);
-    }
     for (int round = 0; round < c_.rounds; ++round) {
-      first_domain_ = (int64_t{round} * c_.teams + team_) * c_.domains_per_cta;
-      const int64_t domains = min(static_cast<int64_t>(c_.domains_per_cta), c_.domains - first_domain_);
+      const int64_t first = (int64_t{round} * c_.teams + team_) * c_.domains_per_cta;
+      const int64_t domains = min(static_cast<int64_t>(c_.domains_per_cta), c_.domains - first);
       const int64_t jobs = domains > 0 ? domains * c_.domain_jobs : 0;
-      const int64_t share = (c_.jobs_at_once() + c_.team - 1) / c_.team;
-      first_job_ = min(rank_ * share, jobs);
-      end_job_ = min(first_job_ + share, jobs);
+      first_domain_ = static_cast<uint32_t>(first);
+      first_job_ = static_cast<uint32_t>(min(int64_t{rank_} * c_.share, jobs));
+      end_job_ = static_cast<uint32_t>(min(int64_t{first_job_} + c_.share, jobs));
+      // x is on its way before anything is waited for.
+      request_batch(a_.groups > 0 ? 0 : c_.batches - 1);
       if (a_.groups > 0) {
+        auto* shared_tag = reinterpret_cast<uint64_t*>(shared_);
+        if (round == 0 && c_.team > 1 && threadIdx.x == 0) {
+          *shared_tag = first_tag_of_launch(p_.slot.header, gridDim.x, c_.rounds);
+        }
         measure();
         __syncthreads();
         if (c_.team > 1 && domains > 0) {
-          if (round == 0) tag = *reinterpret_cast<const uint64_t*>(shared_);
+          if (round == 0) tag = *shared_tag;
           exchange(tag + round, round % 2);
           __syncthreads();
         }
@@ -74,18 +113,21 @@ class Cta {
   __device__ __forceinline__ Slot* others() const { return reinterpret_cast<Slot*>(shared_ + p_.plan.others); }
 
   __device__ __forceinline__ Job* jobs() const { return reinterpret_cast<Job*>(shared_ + p_.plan.jobs); }
+  __device__ __forceinline__ ChannelParameters* channels() const {
+    return reinterpret_cast<ChannelParameters*>(shared_ + p_.plan.channels);
+  }
 
   // Job i of the team.
-  __device__ __forceinline__ Job job(int64_t i) const {
-    const Division domain = divide(i, c_.domain_jobs), row = divide(domain.remainder, c_.pieces);
-    const int64_t number = first_domain_ + domain.quotient;
-    const int64_t groups = a_.groups > 0 ? a_.groups : a_.o;
-    const Division sample = divide(number, groups);
+  __device__ __forceinline__ Job job(uint32_t i) const {
+    const uint32_t domain = c_.by_domain_jobs.divide(i), of_domain = i - domain * c_.by_domain_jobs.value;
+    const uint32_t row = c_.by_pieces.divide(of_domain), piece = of_domain - row * c_.by_pieces.value;
+    const uint32_t number = first_domain_ + domain, sample = c_.by_sample_domains.divide(number);
+    const uint32_t group = number - sample * c_.by_sample_domains.value;
     Job j;
-    j.n = sample.quotient;
-    j.channel = sample.remainder * (a_.groups > 0 ? a_.o_per_norm_group : 1) + row.quotient;
-    j.first = row.remainder * c_.piece;
-    j.positions = static_cast<int>(min(static_cast<int64_t>(c_.piece), a_.l_out - j.first));
+    j.n = static_cast<int>(sample);
+    j.channel = static_cast<int>(group * (a_.groups > 0 ? static_cast<uint32_t>(a_.o_per_norm_group) : 1) + row);
+    j.first = static_cast<int>(piece) * c_.piece;
+    j.positions = min(c_.piece, static_cast<int>(a_.l_out) - j.first);
     const int64_t length = sample_length(a_, j.n);
     j.length = static_cast<int>(length);
     const int64_t valid = a_.lengths == nullptr ? a_.l_out : valid_outputs(a_, length);
@@ -116,53 +158,62 @@ class Cta {
             p_.plan.row_bytes / static_cast<int>(sizeof(Element))};
   }
 
-  // This warp's jobs of a batch. Deciding what a job is costs divisions: it is done once, when the batch is loaded.
+  // This warp's jobs of a batch: body(place in shared memory, number).
   template <class Body>
   __device__ __forceinline__ void for_each_held(int batch, const Body& body) const {
-    const int64_t begin = first_job_ + int64_t{batch} * c_.held;
-    const int end = static_cast<int>(min(static_cast<int64_t>(c_.held), end_job_ - begin));
+    const uint32_t begin = first_job_ + static_cast<uint32_t>(batch) * c_.held;
+    const int end = static_cast<int>(min(static_cast<uint32_t>(c_.held), end_job_ - min(begin, end_job_)));
     for (int held = warp_; held < end; held += kWarps) body(held, begin + held);
   }
   template <class Body>
   __device__ __forceinline__ void for_each_job(int batch, const Body& body) const {
-    for_each_held(batch, [&](int held, int64_t) {
+    for_each_held(batch, [&](int held, uint32_t) {
       const Job j = jobs()[held];
       body(held, j);
     });
   }
 
-  __device__ __forceinline__ void load_batch(int batch) const {
+  // Deciding what a job is costs divisions: it is done once, when the batch is requested.
+  __device__ __forceinline__ void request_batch(int batch) {
     const auto* weight = static_cast<const float*>(a_.packed_weight());
     // What is read once must not push out y, which is written back at leisure.
     const uint64_t policy = c_.batches == 1 || a_.groups == 0 ? ptx::evict_first_policy() : ptx::evict_normal_policy();
     __syncwarp();  // all lanes have read what was there
-    for_each_held(batch, [&](int held, int64_t i) {
+    bool wanted = false;
+    for_each_held(batch, [&](int held, uint32_t i) {
       const Job j = job(i);
       if (lane_ == 0) jobs()[held] = j;
-      load_row<Element>(a_, j, weight, row_at(held), weights_at(held), lane_, policy);
+      const auto input = static_cast<int>(c_.by_multiplier.divide(static_cast<uint32_t>(j.channel)));
+      load_row<Element>(a_, j, input, weight, row_at(held), weights_at(held), lane_, policy);
+      wanted = wanted || held == own_parameter_of();
     });
     ptx::commit_copies();
+    __syncwarp();
+    // Each lane one parameter of one of the warp's jobs, all at the same time.
+    own_parameter_ = 0;
+    if (wanted) own_parameter_ = parameter(lane_ % kParameters, jobs()[own_parameter_of()].channel);
+  }
+
+  __device__ __forceinline__ void await_batch(int batch) const {
     ptx::wait_copies<0>();
+    const uint32_t begin = first_job_ + static_cast<uint32_t>(batch) * c_.held;
+    if (own_parameter_of() < c_.held && begin + own_parameter_of() < end_job_) {
+      reinterpret_cast<float*>(channels() + own_parameter_of())[lane_ % kParameters] = own_parameter_;
+    }
     __syncwarp();
   }
 
-  // A channel's bias and slope.
-  struct Channel {
-    float start, slope;
-  };
-  __device__ __forceinline__ Channel channel(const Job& j) const {
-    Channel c = {fault_, 0};
-    if (a_.bias != nullptr) c.start += load_parameter<Element>(a_, a_.bias, j.channel);
-    if (a_.pre == CONVNORM_PRELU) {
-      c.slope = load_parameter<Element>(a_, a_.pre_slope, a_.pre_slope_per_channel ? j.channel : 0);
-    }
-    return c;
-  }
+  // The place of the job of which this lane fetches a parameter.
+  static constexpr int kParameters = sizeof(ChannelParameters) / sizeof(float);
+  static_assert(kMostHeld <= kWarps * 32 / kParameters);
+  __device__ __forceinline__ int own_parameter_of() const { return warp_ + kWarps * (lane_ / kParameters); }
 
-  __device__ __forceinline__ void compute(const Row<Element>& r, const Channel& c, int positions, int base,
-                                          Values& v) const {
-    T::multiply(r, positions, base, lane_, c.start, v);
-    apply_row_pre<Element>(a_, v, c.slope);
+  __device__ __forceinline__ float parameter(int which, int channel) const {
+    const bool per_channel = which != 1 || a_.pre_slope_per_channel;
+    const void* const tensor = which == 0 ? a_.bias : which == 1 ? a_.pre_slope : which == 2 ? a_.gamma : a_.beta;
+    const float value =
+        tensor != nullptr ? load_parameter<Element>(a_, tensor, per_channel ? channel : 0) : (which == 2 ? 1.0f : 0.0f);
+    return which == 0 ? value + packed_fault(a_) : value;
   }
 
   // Whether all outputs of a tile lie in [0, end).
@@ -170,46 +221,27 @@ class Cta {
     return T::position(r, base, 0, 0) >= 0 && T::position(r, base, 31, T::kOutputs - 1) < end;
   }
 
-  // In fp32 and, where that does not hold the squares, again in double: mean, then squares.
+  // In fp32 and, where that does not hold the squares, again in double.
   __device__ __forceinline__ Slot measure_job(const Job& j, int held) const {
     const Row<Element> r = row(j, held);
-    const Channel c = channel(j);
+    const ChannelParameters c = channels()[held];
     Sums sums;
     float reference = 0;
     bool has_reference = false;
-    Slot m = {static_cast<double>(j.valid), 0, 0};
-#pragma unroll 1
-    for (int pass = 0; pass < 3; ++pass) {
-      double sum = 0;
-      T::for_each_tile(r, j.valid, [&](int base) {
-        Values v;
-        compute(r, c, j.positions, base, v);
-        const auto is_valid = [&](int i) {
-          const int at = T::position(r, base, lane_, i);
-          return at >= 0 && at < j.valid;
-        };
-        if (pass > 0) {
-#pragma unroll
-          for (int i = 0; i < T::kOutputs; ++i) {
-            const double distance = static_cast<double>(v[i]) - m.mean;
-            if (is_valid(i)) sum += pass == 1 ? distance : distance * distance;
-          }
-          return;
-        }
-        if (!has_reference) has_reference = choose_reference(v, is_valid, reference);
-        sums.template add<T::kOutputs>(
-            whole(r, base, j.valid), [&](int i) { return v[i] - reference; }, is_valid);
-      });
-      if (pass == 0) {
-        const Slot narrow = sums.merged(reference, j.valid);
-        if (!beyond_fp32(narrow)) return narrow;
-      } else if (pass == 1) {
-        m.mean = sum_warp(sum) / m.count;
-      } else {
-        m.m2 = sum_warp(sum);
-      }
-    }
-    return m;
+    T::for_each_tile(r, j.valid, [&](int base) {
+      Values v;
+      compute<T>(a_, r, c, j.positions, base, lane_, v);
+      const auto is_valid = [&](int i) {
+        const int at = T::position(r, base, lane_, i);
+        return at >= 0 && at < j.valid;
+      };
+      if (!has_reference) has_reference = choose_reference(v, is_valid, reference);
+      sums.template add<T::kOutputs>(
+          whole(r, base, j.valid), [&](int i) { return v[i] - reference; }, is_valid);
+    });
+    const Slot narrow = sums.merged(reference, j.valid);
+    if (!beyond_fp32(narrow)) return narrow;
+    return measure_in_double<T>(a_, r, c, j.positions, j.valid);
   }
 
   // Any valid value, the same for all lanes. False if there is none yet.
@@ -230,7 +262,8 @@ class Cta {
     const bool apart = c_.domains_per_cta > 1;
     Slot own = {0, 0, 0};
     for (int batch = 0; batch < c_.batches; ++batch) {
-      load_batch(batch);
+      if (batch > 0) request_batch(batch);
+      await_batch(batch);
       for_each_job(batch, [&](int held, const Job& j) {
         const Slot m = measure_job(j, held);
         if (apart) {
@@ -247,9 +280,9 @@ class Cta {
   }
 
   // Positions of the domain's jobs before job i, all of them with outputs.
-  __device__ __forceinline__ double positions_before(int64_t i, int64_t valid) const {
-    const Division row = divide(i, c_.pieces);
-    return static_cast<double>(row.quotient * valid + min(row.remainder * c_.piece, valid));
+  __device__ __forceinline__ double positions_before(uint32_t i, int64_t valid) const {
+    const uint32_t row = c_.by_pieces.divide(i), piece = i - row * c_.by_pieces.value;
+    return static_cast<double>(row * valid + min(int64_t{piece} * c_.piece, valid));
   }
 
   // Every CTA's moments to every CTA of the team.
@@ -259,21 +292,20 @@ class Cta {
       const Slot own = merge_slots(slots(), kWarps, lane_);
       if (lane_ < 2) publish(words + 2 * rank_ + lane_, tag, lane_ == 0 ? own.mean : own.m2);
     }
-    const int64_t share = (c_.domain_jobs + c_.team - 1) / c_.team;
-    const Division sample = divide(first_domain_, a_.groups);
-    const int64_t valid = valid_outputs(a_, sample_length(a_, sample.quotient));
+    const int64_t n = c_.by_sample_domains.divide(first_domain_);
+    const int64_t valid = valid_outputs(a_, sample_length(a_, n));
     for (int i = static_cast<int>(threadIdx.x); i < c_.team; i += 32 * kWarps) {
-      const int64_t begin = min(i * share, c_.domain_jobs), end = min(begin + share, c_.domain_jobs);
+      const auto begin = static_cast<uint32_t>(min(i * c_.share, c_.domain_jobs));
+      const auto end = static_cast<uint32_t>(min(begin + c_.share, c_.domain_jobs));
       Slot other;
       other.count = positions_before(end, valid) - positions_before(begin, valid);
-      other.mean = await_double(words + 2 * i, tag);
-      other.m2 = await_double(words + 2 * i + 1, tag);
+      await_doubles(words + 2 * i, tag, other.mean, other.m2);
       others()[i] = other;
     }
   }
 
   // The batch that was measured last is still there.
-  __device__ __forceinline__ void store_all() const {
+  __device__ __forceinline__ void store_all() {
     Norm norm = {0, 0, 0};
     const bool apart = c_.domains_per_cta > 1;
     if (a_.groups > 0 && !apart) {
@@ -281,7 +313,8 @@ class Cta {
           norm_from(c_.team > 1 ? merge_slots(others(), c_.team, lane_) : merge_slots(slots(), kWarps, lane_), a_.eps);
     }
     for (int batch = c_.batches - 1; batch >= 0; --batch) {
-      if (a_.groups == 0 || batch < c_.batches - 1) load_batch(batch);
+      if (batch < c_.batches - 1) request_batch(batch);
+      if (a_.groups == 0 || batch < c_.batches - 1) await_batch(batch);
       for_each_job(batch, [&](int held, const Job& j) {
         if (a_.groups > 0 && apart) {
           const int first = held / static_cast<int>(c_.domain_jobs) * static_cast<int>(c_.domain_jobs);
@@ -294,20 +327,18 @@ class Cta {
 
   __device__ __forceinline__ void store_job(const Job& j, int held, const Norm& norm) const {
     const Row<Element> r = row(j, held);
-    const Channel c = channel(j);
+    const ChannelParameters c = channels()[held];
     float scale = 1, plus = 0;
     if (a_.groups > 0) {
-      const double gamma = a_.gamma != nullptr ? load_parameter<Element>(a_, a_.gamma, j.channel) : 1.0f;
       // A tiny eps and no spread make more of it than fp32 holds; infinity times a deviation of 0 would be NaN.
-      const double product = norm.rstd * gamma;
+      const double product = norm.rstd * c.gamma;
       scale = static_cast<float>(product > FLT_MAX ? FLT_MAX : product < -FLT_MAX ? -FLT_MAX : product);
-      if (a_.beta != nullptr) plus = load_parameter<Element>(a_, a_.beta, j.channel);
-      plus = static_cast<float>(fma(-static_cast<double>(norm.mean_low), static_cast<double>(scale), double{plus}));
+      plus = static_cast<float>(fma(-static_cast<double>(norm.mean_low), static_cast<double>(scale), double{c.beta}));
     }
     Element* const y = output(j);
     T::for_each_tile(r, j.positions, [&](int base) {
       Values v;
-      compute(r, c, j.positions, base, v);
+      compute<T>(a_, r, c, j.positions, base, lane_, v);
       if (a_.groups > 0) {
 #pragma unroll
         for (int i = 0; i < T::kOutputs; ++i) v[i] = fmaf(v[i] - norm.mean_high, scale, plus);
@@ -367,9 +398,9 @@ class Cta {
   const Arguments& a_;
   unsigned char* const shared_;
   const int warp_, lane_, team_, rank_;
-  const float fault_;
-  int64_t first_domain_ = 0;
-  int64_t first_job_ = 0, end_job_ = 0;  // of the team's, this CTA's
+  float own_parameter_ = 0;  // on its way to channels()
+  uint32_t first_domain_ = 0;
+  uint32_t first_job_ = 0, end_job_ = 0;  // of the team's, this CTA's
 };
 
 template <class T>

@@ -11,7 +11,6 @@ namespace convnorm::cuda::depthwise {
 namespace {
 
 constexpr int64_t kLongestRow = int64_t{1} << 30;  // positions and inputs of a row are counted in 32 bits
-constexpr int kMostHeld = 64;                      // jobs of a CTA
 
 Walk choose_walk(const Problem& p) {
   if (p.stride != 1) return Walk::kScalars;
@@ -38,7 +37,7 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   if (p.layout != CONVNORM_NCL) return std::string("layout=nlc: it reads and writes NCL only");
   if (has_post(p, CONVNORM_GLU)) return std::string("post=glu: the two channels of a pair lie in different rows");
   if (p.n == 0) return std::string("n=0: there is nothing to compute");
-  if (std::max(sizes.l_out, p.l) + sizes.k_span > kLongestRow || p.k > kLongestRow / 8) {
+  if (std::max(sizes.l_out, p.l) + p.pad_left + p.pad_right + sizes.k_span > kLongestRow || p.k > kLongestRow / 8) {
     return std::string("rows are too long for 32 bits");
   }
   const int64_t rows = p.n * p.o, most_ctas = int64_t{kPerSm} * device.sm_count;
@@ -60,7 +59,8 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   // How many jobs of this shape fit, beside the slots of so large a team.
   const auto fitting = [&](int64_t team) {
     const int64_t slots = int64_t{sizeof(Slot)} * (team > 1 ? kWarps + team : kMostHeld) + 32;
-    const int64_t job = round_up(int64_t{c.row_elements} * element, 16) + 4 * p.k + int64_t{sizeof(Job)};
+    const int64_t job =
+        round_up(int64_t{c.row_elements} * element, 16) + 4 * p.k + int64_t{sizeof(Job) + sizeof(ChannelParameters)};
     return std::min<int64_t>(std::max<int64_t>(0, (bytes - slots) / job), kMostHeld);
   };
   // Half of the warps busy is enough; more pieces mean more inputs read twice.
@@ -90,11 +90,17 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   const int64_t sets = quotient_up(c.domains, c.domains_per_cta);
   c.teams = static_cast<int>(std::min(sets, most_ctas / c.team));
   const int64_t rounds = quotient_up(sets, c.teams);
-  if (rounds > INT32_MAX) return std::string("there are too many rows for one launch");
+  if (c.domains > UINT32_MAX / c.domain_jobs || rounds > INT32_MAX) {
+    return std::string("there are too many rows for one launch");
+  }
+  c.by_pieces = WideDivisor(static_cast<uint32_t>(c.pieces));
+  c.by_domain_jobs = WideDivisor(static_cast<uint32_t>(c.domain_jobs));
+  c.by_sample_domains = WideDivisor(static_cast<uint32_t>(has_norm(p) ? p.groups : p.o));
+  c.by_multiplier = WideDivisor(static_cast<uint32_t>(sizes.o_per_conv_group));
   c.rounds = static_cast<int>(rounds);
-  const int64_t own = quotient_up(c.jobs_at_once(), c.team);
-  c.held = static_cast<int>(std::min(own, fit));
-  const int64_t batches = quotient_up(own, c.held);
+  c.share = quotient_up(c.jobs_at_once(), c.team);
+  c.held = static_cast<int>(std::min(c.share, fit));
+  const int64_t batches = quotient_up(c.share, c.held);
   if (batches > INT32_MAX) return std::string("a group is too large for one launch");
   c.batches = static_cast<int>(batches);
   return c;

@@ -10,32 +10,19 @@
 
 namespace convnorm::cuda::depthwise {
 
-// The warp's copies are under way on return; they are complete after ptx::wait_copies and __syncwarp. `policy` is how
-// the second-level cache keeps x.
+// The warp's copies are under way on return; they are complete after ptx::wait_copies and __syncwarp. `input` is the
+// channel of x, `policy` how the second-level cache keeps it.
 template <class Element>
-__device__ __forceinline__ void load_row(const Arguments& a, const Job& job, const float* weight, Element* row,
-                                         float* weight_row, int lane, uint64_t policy) {
-  const int taps = static_cast<int>(a.k);
-  for (int k = lane; k < taps; k += 32) {
-    ptx::copy_async_or_zeros<4>(ptx::shared_address(weight_row + k), weight + job.channel * taps + k, true);
-  }
-  const int64_t input = job.channel / a.o_per_conv_group;
+__device__ __forceinline__ void load_row(const Arguments& a, const Job& job, int input, const float* weight,
+                                         Element* row, float* weight_row, int lane, uint64_t policy) {
+  const int taps = static_cast<int>(a.k), stride = static_cast<int>(a.stride);
   const auto* x = static_cast<const Element*>(a.x) + (job.n * a.c + input) * a.l;
-  const int64_t from = job.first * a.stride - a.pad_left;  // input of place 0
-  const int places = static_cast<int>((job.positions - 1) * a.stride + a.dilation * (a.k - 1) + 1);
+  const int from = job.first * stride - static_cast<int>(a.pad_left);  // input of place 0
+  const int places = (job.positions - 1) * stride + static_cast<int>(a.dilation) * (taps - 1) + 1;
   // Places [begin, end) are inputs as they stand.
-  const int begin = static_cast<int>(from >= 0 ? 0 : min(-from, static_cast<int64_t>(places)));
-  const int end =
-      static_cast<int>(max(static_cast<int64_t>(begin), min(job.length - from, static_cast<int64_t>(places))));
+  const int begin = min(max(-from, 0), places);
+  const int end = max(begin, min(job.length - from, places));
   Element* const placed = row + job.shift;
-  for (int i = lane; i < begin; i += 32) {
-    const int64_t at = input_position(a, from + i, job.length);
-    placed[i] = at >= 0 ? x[at] : from_float<Element>(0.0f);
-  }
-  for (int i = end + lane; i < places; i += 32) {
-    const int64_t at = input_position(a, from + i, job.length);
-    placed[i] = at >= 0 ? x[at] : from_float<Element>(0.0f);
-  }
   constexpr int kVector = 16 / sizeof(Element);
   const Element* const source = x + from;
   const uint32_t target = ptx::shared_address(placed);
@@ -56,6 +43,15 @@ __device__ __forceinline__ void load_row(const Arguments& a, const Job& job, con
 #pragma unroll 8
     for (int i = begin + lane; i < end; i += 32) placed[i] = source[i];
   }
+  for (int k = lane; k < taps; k += 32) {
+    ptx::copy_async_or_zeros<4>(ptx::shared_address(weight_row + k), weight + int64_t{job.channel} * taps + k, true);
+  }
+  const auto put_padding = [&](int i) {
+    const int64_t at = input_position(a, from + i, job.length);
+    placed[i] = at >= 0 ? x[at] : from_float<Element>(0.0f);
+  };
+  for (int i = lane; i < begin; i += 32) put_padding(i);
+  for (int i = end + lane; i < places; i += 32) put_padding(i);
 }
 
 }  // namespace convnorm::cuda::depthwise

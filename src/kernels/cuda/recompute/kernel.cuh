@@ -387,7 +387,10 @@ class Cta {
         }
       }
       m2 = sum_lanes(m2);
-      if (g < c_.set_groups && lane == 0) groups()[g] = {count * of_group, mean, m2};
+      // Rounded as it would be on its way to other CTAs: how many share a sample, which follows from the length of a
+      // padded row, changes no bit.
+      const double root = static_cast<float>(sqrt(m2));
+      if (g < c_.set_groups && lane == 0) groups()[g] = {count * of_group, mean, root * root};
     }
     __syncthreads();
   }
@@ -399,7 +402,7 @@ class Cta {
     if (c_.team == 1) {
       for (int g = thread; g < set_groups; g += kThreads) {
         const Slot& own = groups()[g];
-        norms()[g] = {own.mean, inverse_sqrt((own.count > 0 ? own.m2 / own.count : 0.0) + a_.eps) + fault};
+        norms()[g] = {own.mean, rstd(own.count, own.m2) + fault};
       }
       __syncthreads();
       return;
@@ -433,10 +436,14 @@ class Cta {
       }
       if (g >= set_groups || lane != 0) continue;
       const double share = count > 0 ? sum / count : 0, left = fma(-sum, share, m2);
-      const double variance = count > 0 ? (left < 0 ? 0 : left) / count : 0;  // NaN stays
-      norms()[g] = {reference + share, inverse_sqrt(variance + a_.eps) + fault};
+      norms()[g] = {reference + share, rstd(count, left < 0 ? 0 : left) + fault};  // NaN stays
     }
     __syncthreads();
+  }
+
+  // 0 where all values are alike: what a value differs from the mean by is then rounding alone, and the result is beta.
+  __device__ __forceinline__ double rstd(double count, double m2) const {
+    return count <= 1 || m2 == 0 ? 0 : inverse_sqrt(m2 / count + a_.eps);
   }
 
   // --- result

@@ -4,15 +4,12 @@
 namespace convnorm::cuda::recompute {
 
 void launch_recompute(const Parameters& p, cudaStream_t stream) {
-  const Arguments& a = p.arguments;
-  const bool gelu = a.post_count == 1 && a.post[0].op == CONVNORM_GELU;
-  with_device_element(a.dtype, [&](auto type) {
+  with_device_element(p.arguments.dtype, [&](auto type) {
     using Element = decltype(type);
     if constexpr (sizeof(Element) == 4) {
       switch (p.config.k16) {
         case 2:
-          if (gelu) return launch_instance<Element, 2, Ops::kGelu>(p, stream);
-          return launch_instance<Element, 2, Ops::kAny>(p, stream);
+          return launch_instance<Element, 2, Ops::kGelu>(p, stream);
         case 3:
           return launch_instance<Element, 3, Ops::kAny>(p, stream);
         case 6:
@@ -23,8 +20,7 @@ void launch_recompute(const Parameters& p, cudaStream_t stream) {
     } else {
       switch (p.config.k16) {
         case 1:
-          if (gelu) return launch_instance<Element, 1, Ops::kGelu>(p, stream);
-          return launch_instance<Element, 1, Ops::kAny>(p, stream);
+          return launch_instance<Element, 1, Ops::kGelu>(p, stream);
         case 2:
           return launch_instance<Element, 2, Ops::kAny>(p, stream);
         default:

@@ -22,10 +22,11 @@ int64_t inputs_under(const Problem& p, int64_t positions) {
   return (positions - 1) * p.stride + p.dilation * (p.k - 1) + 1;
 }
 
-// The depths that instances exist for.
-int deep_enough(int pairs, bool fp32) {
+// The depths that instances exist for; the least of each type for a GELU alone, as raw audio wants it.
+int deep_enough(int pairs, bool fp32, bool gelu) {
   constexpr int kDepths[2][4] = {{1, 2, 4, 4}, {2, 3, 6, 12}};
-  for (const int k16 : kDepths[fp32 ? 1 : 0]) {
+  for (int i = gelu ? 0 : 1; i < 4; ++i) {
+    const int k16 = kDepths[fp32 ? 1 : 0][i];
     if (kPairsDeep * k16 >= pairs) return k16;
   }
   return 0;
@@ -103,7 +104,7 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   c.pairs_of_channels = sizes.c_per_conv_group % 2 == 0;
   c.pairs = static_cast<int>(c.pairs_of_channels ? columns / 2 : sizes.c_per_conv_group * quotient_up(p.k, 2));
   c.parts = fp32 ? 2 : 1;
-  c.k16 = deep_enough(c.products() * c.pairs, fp32);
+  c.k16 = deep_enough(c.products() * c.pairs, fp32, p.post_count == 1 && p.post[0].op == CONVNORM_GELU);
   if (c.k16 == 0) return fmt::format("{} pairs of products are too many", c.pairs);
   cut_ranges(p, sizes, c);
   const int64_t of_group = sizes.o_per_norm_group;

@@ -14,6 +14,7 @@ constexpr double kHopperShare = 0.62;                // of what wgmma reaches th
 constexpr double kWeightBytesPerCycle = 24;          // out of the second-level cache, an SM's share
 constexpr double kStoreBytesPerCycle = 18;           // y to memory
 constexpr double kLoadItemCycles = 14;               // eight channels of a row of x
+constexpr int kStaggerCycles = 0;
 constexpr double kFixedCycles = 6000;                // first x, statistics, exchange, norm
 
 std::string text(int64_t value) { return std::to_string(value); }
@@ -49,6 +50,8 @@ std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes
     if (auto its = lay_out_rows(p, sizes, c, c)) return *its;
     c.by_warps = c.by_warps && has_warps(f32, c.parts);
     c.conv_group_tiles = Divisor(static_cast<uint32_t>(c.row_tiles / p.conv_groups));
+    c.sms = static_cast<unsigned>(device.sm_count);
+    c.stagger_cycles = kStaggerCycles;
     c.chunk_k16 = chunk_k16_of(c.parts);
     c.chunks = static_cast<int>(quotient_up(sizes.c_per_conv_group, 16 * c.chunk_k16));
     c.slot_items = 2 * c.chunk_k16 * c.rows();

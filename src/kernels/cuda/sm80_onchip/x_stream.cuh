@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/collective/x_rows.cuh"
+#include "kernels/cuda/ptx/load.cuh"
 #include "kernels/cuda/sm80_onchip/traits.cuh"
 
 namespace convnorm::cuda::sm80_onchip {
@@ -26,7 +27,7 @@ class XStream : XRows<T> {
 #pragma unroll
       for (int u = 0; u < kBatch; ++u) sources[u] = general_source_of(first + u);
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) Base::load_channels(bits[u], sources[u], Base::whole_chunk(0));
+      for (int u = 0; u < kBatch; ++u) load_item(bits[u], sources[u]);
 #pragma unroll
       for (int u = 0; u < kBatch; ++u) store_item(first + u, bits[u]);
     }
@@ -52,14 +53,11 @@ class XStream : XRows<T> {
     } else {
 #pragma unroll
       for (int u = 0; u < T::kItems; ++u) {
-        sources[u] = general_source_of(round * T::kItems + u);
-        sources[u].address += int64_t{first_channel()} * this->in_.channel_step;
-        sources[u].channels -= first_channel();
+        sources[u] = Base::in_chunk(general_source_of(round * T::kItems + u), chunk_);
       }
     }
-    const bool whole = Base::whole_chunk(first_channel());
 #pragma unroll
-    for (int u = 0; u < T::kItems; ++u) Base::load_channels(bits_[u], sources[u], whole);
+    for (int u = 0; u < T::kItems; ++u) load_item(bits_[u], sources[u]);
   }
   __device__ __forceinline__ void store(int round) const {
 #pragma unroll
@@ -75,7 +73,30 @@ class XStream : XRows<T> {
     }
   }
 
-  __device__ __forceinline__ int first_channel() const { return chunk_ * 16 * c_.chunk_k16; }
+  __device__ __forceinline__ int first_channel() const { return Base::first_channel_of(chunk_); }
+
+  // The epilogue by warps writes channels first, so x of such a tile is so as well.
+  __device__ __forceinline__ bool whole_items() const { return !T::kByWarps && this->in_.whole_items; }
+
+  // As bits of elements, or in words as they lie in memory if items are whole.
+  __device__ __forceinline__ void load_item(uint32_t (&bits)[8], const Source& source) const {
+    const auto* address = source.address;
+    const int channels = source.channels;
+    if (whole_items()) {
+      ptx::load_128(address, channels > 0, bits[0], bits[1], bits[2], bits[3]);
+      if constexpr (sizeof(*address) == 4) ptx::load_128(address + 4, channels > 0, bits[4], bits[5], bits[6], bits[7]);
+      return;
+    }
+    const bool whole = first_channel() + 16 * c_.chunk_k16 <= this->in_.channels;  // all eight channels or none
+    const int64_t step = this->in_.channel_step;
+    if (whole) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + j * step, channels > 0);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + j * step, channels > j);
+    }
+  }
 
   __device__ __forceinline__ Source general_source_of(int pass) const {
     return Base::source_of(pass * kThreads + static_cast<int>(threadIdx.x), any_);
@@ -106,7 +127,13 @@ class XStream : XRows<T> {
 
   __device__ __forceinline__ void store_item(int pass, const uint32_t (&bits)[8]) const {
     const int item = pass * kThreads + static_cast<int>(threadIdx.x);
-    if (item < c_.slot_items) Base::store_item(bits, shared_ + p_.plan.x + slot_bytes_ + item * 16);
+    if (item >= c_.slot_items) return;
+    unsigned char* destination = shared_ + p_.plan.x + slot_bytes_ + item * 16;
+    if (sizeof(typename Base::Element) == 2 && whole_items()) {
+      *reinterpret_cast<uint4*>(destination) = make_uint4(bits[0], bits[1], bits[2], bits[3]);
+    } else {
+      Base::store_item(bits, destination);
+    }
   }
 
   unsigned char* const shared_;

@@ -21,11 +21,14 @@ template <Pass kPass>
 void launch_pass(const Parameters& parameters, Width width, cudaStream_t stream) {
   with_device_element(parameters.arguments.dtype, [&](auto type) {
     using Element = decltype(type);
-    if constexpr (sizeof(Element) == 4) {
+    if constexpr (sizeof(Element) == 4 && kPass == Pass::kMeasure) {
       if (parameters.config.parts == 3) return launch_shape<kPass, Element, 3>(parameters, width, stream);
       if (parameters.config.parts == 2) return launch_shape<kPass, Element, 2>(parameters, width, stream);
     }
-    return launch_shape<kPass, Element, 1>(parameters, width, stream);
+    // The planner lets 16-bit types alone convolve again.
+    if constexpr (sizeof(Element) == 2 || kPass == Pass::kMeasure) {
+      launch_shape<kPass, Element, 1>(parameters, width, stream);
+    }
   });
 }
 

@@ -46,13 +46,13 @@ std::variant<Config, std::string> with_tiles(const Problem& p, const Sizes& size
   // That first fill is shared out among more warps than a pair's CTA has.
   if (shape.width == Width::kPair) tiles.plain_fill = false;
   config.segments = tiles.column_tiles;
-  constexpr int kRows = sm90_onchip::kBlockRows;
-  const auto group_rows = static_cast<int>(std::min<int64_t>(sizes.o_per_norm_group, kRows));
+  constexpr int kRows = kBlockRows;
   config.blocks = static_cast<int>(quotient_up(p.o, kRows));
-  // Of a group that does not fit evenly, the block may have an end and a beginning.
-  config.of_block = sizes.o_per_norm_group % kRows == 0 ? 1
-                    : kRows % group_rows == 0           ? kRows / group_rows
-                                                        : std::min(kRows, kRows / group_rows + 2);
+  // Of groups that do not fit evenly, a block may have an end and a beginning beside those that lie in it.
+  const int64_t group_rows = sizes.o_per_norm_group;
+  config.of_block = group_rows % kRows == 0   ? 1
+                    : kRows % group_rows == 0 ? static_cast<int>(kRows / group_rows)
+                                              : static_cast<int>(std::min<int64_t>(kRows, kRows / group_rows + 2));
   return config;
 }
 
@@ -63,6 +63,7 @@ std::optional<std::string> go_way(const Problem& p, const Sizes& sizes, Way way,
   if (way == Way::kRecompute) {
     if (glu) return "post=glu: the two halves of the channels lie in different tiles";
     if (channels_last) return "layout=nlc: tiles are stored channels first";
+    if (p.dtype == CONVNORM_F32) return "dtype=f32: z lies in y, and reading it takes less than convolving again";
     if (config.width == Width::kFour) return "there is no instance of such tiles";
   } else {
     config.in_place = p.dtype == CONVNORM_F32 && !glu && !channels_last;

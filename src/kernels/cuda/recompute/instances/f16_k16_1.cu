@@ -1,7 +1,0 @@
-#include "kernels/cuda/recompute/instance.cuh"
-
-namespace convnorm::cuda::recompute {
-
-template void launch_instance<__half, 1, Ops::kAny>(const Parameters&, cudaStream_t);
-
-}  // namespace convnorm::cuda::recompute

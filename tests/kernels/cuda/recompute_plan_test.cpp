@@ -76,6 +76,8 @@ TEST(RecomputePlan, HoldsWhatTheKernelAssumes) {
                   const int channel = c.channel_of(block, row);
                   if (channel >= c.end_of(block, static_cast<int>(channels))) continue;
                   EXPECT_TRUE(held.insert(channel).second) << line << ": " << channel;
+                  const int gates = has_post(p, CONVNORM_GLU) ? static_cast<int>(channels) : 0;
+                  EXPECT_EQ(c.row_of(channel, gates), block * kBlockRows + row) << line;
                 }
               }
               EXPECT_EQ(held.size(), static_cast<size_t>(channels)) << line;
@@ -99,6 +101,11 @@ TEST(RecomputePlan, HoldsWhatTheKernelAssumes) {
       }
     }
   }
+}
+
+TEST(RecomputePlan, ExchangesNothingWithoutANorm) {
+  EXPECT_EQ(config("n=1,c=1,l=160000,o=512,k=10,s=5,g=0").words(), 0);
+  EXPECT_GT(config("n=1,c=1,l=160000,o=512,k=10,s=5,g=512").words(), 0);
 }
 
 TEST(RecomputePlan, RefusesWithAReason) {

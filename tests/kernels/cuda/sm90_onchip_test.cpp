@@ -39,7 +39,7 @@ void check(const Problem& problem, const Config& c) {
   // Every channel, tap, channel of y, output and sample belongs to a chunk, a stage, a block, a tile and a domain.
   EXPECT_GE(int64_t{16} * c.chunk_k16 * c.chunks, problem.c);
   EXPECT_GE(int64_t{c.stage_taps} * c.tap_groups, problem.k);
-  EXPECT_GE(int64_t{sm90_onchip::kBlockRows} * c.blocks, problem.o);
+  EXPECT_GE(int64_t{kBlockRows} * c.blocks, problem.o);
   EXPECT_GE(int64_t{c.tile_positions} * c.column_tiles, sizes.l_out);
   EXPECT_GE(int64_t{c.samples} * c.sample_blocks, problem.n);
   EXPECT_EQ(c.samples * c.tile_positions, c.tile_columns);
@@ -57,7 +57,7 @@ void check(const Problem& problem, const Config& c) {
   // A group whose rows or columns lie in several tiles lies in one domain.
   if (has_norm(problem)) {
     EXPECT_EQ(c.domain_column_tiles, c.column_tiles);
-    const int64_t domain_rows = int64_t{sm90_onchip::kBlockRows} * c.warpgroups * c.domain_row_tiles;
+    const int64_t domain_rows = int64_t{kBlockRows} * c.warpgroups * c.domain_row_tiles;
     EXPECT_TRUE(domain_rows % sizes.o_per_norm_group == 0 || c.row_domains.value == 1);
   }
 }

@@ -237,16 +237,19 @@ __device__ __forceinline__ Moments merge_rows(const float2* table, const Scale& 
   return {rows * count, mean, sum_lanes(m2, lanes_log2)};
 }
 
-// One part in each of 2^lanes_log2 neighbouring lanes, `count` values in all.
-__device__ __forceinline__ Moments merge_lanes(const Moments& part, float count, int lanes_log2) {
-  const float base = __shfl_sync(~0u, part.mean, 0, 1 << lanes_log2);
-  const float weight = divide(part.count, count);
-  Moments all;
-  all.count = count;
-  all.mean = base + sum_lanes(weight * (part.mean - base), lanes_log2);
-  const float distance = part.mean - all.mean;
-  all.m2 = sum_lanes(fmaf(distance * distance, part.count, part.m2), lanes_log2);
-  return all;
+// One part in each of 2^lanes_log2 neighbouring lanes, each of them the `share`th of `count` values in all. Distances are
+// taken from the first lane's mean, so that one round of sums serves mean and squares.
+__device__ __forceinline__ Moments merge_lanes(const Moments& part, float share, float count, int lanes_log2) {
+  const float base = __shfl_sync(~0u, part.mean, 0, 1 << lanes_log2), distance = part.mean - base;
+  float mean = share * distance, m2 = fmaf(distance * distance, part.count, part.m2);
+#pragma unroll
+  for (int k = 0; k < 5; ++k) {
+    if (k >= lanes_log2) break;
+    mean += __shfl_xor_sync(~0u, mean, 1 << k);
+    m2 += __shfl_xor_sync(~0u, m2, 1 << k);
+  }
+  m2 = fmaf(-count * mean, mean, m2);
+  return {count, base + mean, m2 < 0 ? 0.0f : m2};
 }
 
 }  // namespace convnorm::cuda

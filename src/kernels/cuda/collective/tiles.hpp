@@ -1,5 +1,5 @@
-// How the one-wave kernels for tensor cores divide a problem: plain values, chosen on the host (tiles.cpp) from the shape
-// of a tile, received by the kernel.
+// How the one-wave kernels for tensor cores divide a problem: plain values, chosen on the host (tiles.cpp) from the
+// shape of a tile, received by the kernel.
 //
 //   tile     `warpgroups` blocks of 64 channels x `tile_columns` output columns: what one CTA holds in registers
 //   column   (l, s): position l of sample s, samples fastest, `samples` of them per tile (1 for long L)
@@ -19,14 +19,27 @@ inline constexpr int kBlockRows = 64;  // channels of a block, whose accumulator
 inline constexpr int kWarpRows = 16;   // of them, those of a warp: M of mma.sync
 
 struct Tiles {
-  int warpgroups;  // blocks of a tile: 1, 2 or 4
+  // Which tile a CTA has; the grid is (domain_column_tiles, teams, domain_row_tiles). Kernels need it first, and
+  // parameters are fetched a line at a time.
+  int domains;
+  int teams;
+  WideDivisor row_domains;  // ceil(row_tiles / domain_row_tiles)
+  int domain_row_tiles;
+  int row_tiles;            // along channels
+  int column_tiles;         // along L; 1 if samples > 1
+  int domain_column_tiles;  // all of them; 1 without a norm
+  WideDivisor column_tile_divisor;
+  int samples_log2;
+  int samples;         // per tile: 1, 2, 4, 8 or 16
+  int tile_positions;  // tile_columns / samples
+  int warpgroups;      // blocks of a tile: 1, 2 or 4
   int warpgroups_log2;
+
   bool halves;  // with a glu: the second of two blocks lies half of the channels above the first, its gates
 
   // Groups, and 16-byte words to exchange; 0 words if every group lies in one block of one tile.
   int words_per_warpgroup;
   Divisor group_rows;  // channels of a group
-  WideDivisor column_tile_divisor;
   int team_ctas;
   int iterations;  // domains of a team
 
@@ -47,18 +60,6 @@ struct Tiles {
   int tile_columns;
   int blocks;         // of 64 channels, rounded up to whole tiles
   int sample_blocks;  // ceil(N / samples)
-
-  // Which tile a CTA has; the grid is (domain_column_tiles, teams, domain_row_tiles).
-  int domains;
-  int teams;
-  WideDivisor row_domains;  // ceil(row_tiles / domain_row_tiles)
-  int domain_row_tiles;
-  int row_tiles;            // along channels
-  int column_tiles;         // along L; 1 if samples > 1
-  int domain_column_tiles;  // all of them; 1 without a norm
-  int samples_log2;
-  int samples;         // per tile: 1, 2, 4, 8 or 16
-  int tile_positions;  // tile_columns / samples
 
   // Block i of a row tile, counted along channels, and back.
   CONVNORM_HOST_DEVICE int block_of(int row_tile, int i) const {
@@ -94,19 +95,25 @@ struct Rows {
 
 // Where x lies, in the types in which kernels compute.
 struct Input {
-  const void* x;            // (N, C_in, L)
+  const void* x;            // (N, C_in, L) or (N, L, C_in)
   int64_t sample_elements;  // C_in * L
   int channels, length;     // C_in of a conv group, L
   int stride, pad_left;
+  int channel_step, position_step;  // elements
+  bool whole_items;                 // eight channels lie side by side and start on 16 bytes
 };
 
 inline Input input_of(const Arguments& a) {
+  const bool channels_first = a.layout == CONVNORM_NCL;
   return {a.x,
           a.c * a.l,
           static_cast<int>(a.c_per_conv_group),
           static_cast<int>(a.l),
           static_cast<int>(a.stride),
-          static_cast<int>(a.pad_left)};
+          static_cast<int>(a.pad_left),
+          static_cast<int>(channels_first ? a.l : 1),
+          static_cast<int>(channels_first ? 1 : a.c),
+          !channels_first && a.c_per_conv_group % 8 == 0 && reinterpret_cast<uintptr_t>(a.x) % 16 == 0};
 }
 
 // Regions of shared memory that the epilogue of a tile has, as byte offsets.
@@ -132,7 +139,7 @@ std::optional<std::string> divide_into_tiles(const Problem& problem, const Sizes
 std::optional<std::string> lay_out_rows(const Problem& problem, const Sizes& sizes, const Tiles& tiles, Rows& rows);
 
 // What no tile can mend, for kernels that compute in 32-bit positions and 16-bit channels.
-std::optional<std::string> refuse_on_chip(const Problem& problem, const Sizes& sizes);
+std::optional<std::string> refuse_on_chip(const Problem& problem, const Sizes& sizes, bool takes_nlc);
 
 // bfloat16 parts that an fp32 operand is split into; 1 for 16-bit ones.
 int parts_of(const Problem& problem);

@@ -1,12 +1,13 @@
-// Everything between z and y for tiles of one sample whose groups lie in 16 rows or are made of them (Config::by_warps):
-// a warp takes its 16 rows to y on its own. Registers hold the values, a warp's corner of shared memory the rest.
+// Everything between z and y for tiles of one sample whose groups lie in 16 rows or are made of them
+// (Config::by_warps): a warp takes its 16 rows to y on its own. Registers hold the values, a warp's corner of shared
+// memory the rest.
 #pragma once
 
 #include "kernels/cuda/collective/exchange.cuh"
+#include "kernels/cuda/collective/row_parameters.cuh"
 #include "kernels/cuda/collective/store.cuh"
 #include "kernels/cuda/collective/walk.cuh"
 #include "kernels/cuda/epilogue.cuh"
-#include "kernels/cuda/collective/row_parameters.cuh"
 
 namespace convnorm::cuda {
 
@@ -22,7 +23,8 @@ class WarpEpilogue {
   __device__ __forceinline__ WarpEpilogue(const Parameters& p, unsigned char* shared, int warp)
       : p_(p), c_(p.config), shared_(shared), warp_(warp) {}
 
-  // A later tile of other channels than the last one's loads their parameters.
+  // Computes what would otherwise be waited for when the tile is done. A later tile of other channels than the last
+  // one's loads their parameters.
   __device__ __forceinline__ void begin(const Walk& walk, bool later) {
     const int first_channel = first_channel_of(walk);
     if (later && first_channel != first_channel_) {
@@ -32,6 +34,7 @@ class WarpEpilogue {
       __syncwarp();
     }
     first_channel_ = first_channel;
+    if (c_.participants > 1) task(0, threadIdx.x % 32) = task_of(walk);
   }
 
   // For run() in an object that has not begun.
@@ -48,12 +51,22 @@ class WarpEpilogue {
     if (p_.arguments.groups > 0 && first_channel_ < p_.arguments.o) take_spreads(walk, d);
   }
   __device__ __forceinline__ void gather(const Walk& walk) const {
-    if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk);
+    if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk, false);
   }
   __device__ __forceinline__ void finish(const Walk& walk, float (&d)[kValues]) const {
-    if (first_channel_ >= p_.arguments.o) return;
-    const bool last = walk.column_tile + 1 == c_.column_tiles;
-    store_rows(walk, last ? c_.last_columns : T::kColumns, d);
+    if (first_channel_ < p_.arguments.o) store_rows(walk, columns_of(walk), d);
+  }
+
+  // For this block and the next one in one round of waiting, where the words of both take no more lanes than a warp has.
+  __device__ __forceinline__ bool gathers_two() const { return groups_of_warp() << c_.gather_lanes_log2 <= 16; }
+  __device__ __forceinline__ void gather_two(const Walk& walk) const {
+    if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk, true);
+  }
+
+  // finish() by one copy of the code for both rows, which is fetched once. Where few warps run, fetching takes longer than
+  // moving a row's values to where those of the other one were.
+  __device__ __forceinline__ void finish_in_turn(const Walk& walk, float (&d)[kValues]) const {
+    if (first_channel_ < p_.arguments.o) store_rows_in_turn(walk, columns_of(walk), d);
   }
 
  private:
@@ -61,17 +74,21 @@ class WarpEpilogue {
     return ((walk.row_tile << c_.warpgroups_log2) * 4 + warp_) * kWarpRows;
   }
 
+  __device__ __forceinline__ int columns_of(const Walk& walk) const {
+    return walk.column_tile + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
+  }
+
   // Of the warp's rows.
   __device__ __forceinline__ const RowParameters& row(int i) const {
     return row_parameters(p_, shared_)[warp_ * kWarpRows + i];
   }
-  // {mean, rstd} of the warp's groups.
-  __device__ __forceinline__ float2* moment_table() const {
-    return reinterpret_cast<float2*>(shared_ + p_.plan.statistics) + warp_ * kWarpRows;
+  // {mean, rstd} of the warp's groups, `blocks` blocks on.
+  __device__ __forceinline__ float2* moment_table(int blocks = 0) const {
+    return reinterpret_cast<float2*>(shared_ + p_.plan.statistics) + blocks * kBlockRows + warp_ * kWarpRows;
   }
 
-  // Of the warp's pieces: into the moment table, or to those with whom it shares groups. The bias moves the means alone:
-  // it is never added to the values.
+  // Of the warp's pieces: into the moment table, or to those with whom it shares groups. The bias moves the means
+  // alone: it is never added to the values.
   __device__ __forceinline__ void take_spreads(const Walk& walk, const float (&d)[kValues]) const {
     const int lane = threadIdx.x % 32, row = lane / 4;
     const bool last = walk.column_tile + 1 == c_.column_tiles;
@@ -91,19 +108,20 @@ class WarpEpilogue {
       return others;
     });
 
+    const bool first_of_piece = (lane & ((4 << c_.piece_rows_log2) - 1)) == 0;
+    const int piece = row >> c_.piece_rows_log2,
+              lower = 8 >> c_.piece_rows_log2;  // of the upper row; from it to the lower one's
     if (c_.participants == 1) {
-      if (lane % (4 << c_.piece_rows_log2) == 0) {
-        moment_table()[row >> c_.piece_rows_log2] = of_group(own[0]);
-        if (!whole) moment_table()[(row + 8) >> c_.piece_rows_log2] = of_group(own[1]);
+      if (first_of_piece) {
+        moment_table()[piece] = of_group(own[0]);
+        if (!whole) moment_table()[piece + lower] = of_group(own[1]);
       }
       __syncwarp();
-    } else {
-      const Words words = words_of(walk);
-      if (lane % (4 << c_.piece_rows_log2) == 0) {
-        ptx::Word* mine = words.first + words.piece * c_.column_tiles + walk.column_tile;
-        publish(mine + (row >> c_.piece_rows_log2) * c_.participants, words.tag, own[0]);
-        if (!whole) publish(mine + ((row + 8) >> c_.piece_rows_log2) * c_.participants, words.tag, own[1]);
-      }
+    } else if (first_of_piece) {
+      ptx::Word* const mine = p_.slot.words + task(0, lane).own_word;
+      const uint64_t tag = tag_of(walk);
+      publish(mine, tag, own[0]);
+      if (!whole) publish(mine + lower * c_.participants, tag, own[1]);
     }
   }
 
@@ -169,48 +187,90 @@ class WarpEpilogue {
     return make_float2(s.mean, rstd_of(s, p_.arguments.eps));
   }
 
-  // Of the warp's groups in this round: the participants of a group follow each other.
-  struct Words {
-    ptx::Word* first;
-    uint64_t tag;
-    int piece;  // of the first group, that of the warp
+  // A lane's share of the exchange.
+  struct alignas(16) Task {
+    int own_word;  // of its upper row's piece
+    int word;      // of the first participant that it reads, of the group it reads first; < 0 for none
+    float values;  // of that participant
+    float share;   // which these are of the group's
   };
 
-  __device__ __forceinline__ Words words_of(const Walk& walk) const {
+  // Of a lane, `blocks` blocks on, which are four warps each.
+  __device__ __forceinline__ Task& task(int blocks, int lane) const {
+    return reinterpret_cast<Task*>(shared_ + p_.plan.tasks)[(4 * blocks + warp_) * 32 + lane];
+  }
+
+  // The participants of a group follow each other.
+  __device__ __forceinline__ Task task_of(const Walk& walk) const {
+    const int lane = threadIdx.x % 32, row = lane / 4;
     const int first_row = first_channel_ - ((walk.first_row_tile << c_.warpgroups_log2) * kBlockRows);  // of the domain
     const int group = static_cast<int>(c_.group_rows.divide(first_row));
     const int piece = (first_row - group * static_cast<int>(c_.group_rows.value)) / kWarpRows;
     const int team = (walk.iteration & 1) * c_.teams + static_cast<int>(blockIdx.y);
-    const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + p_.plan.first_tag) + walk.iteration;
-    return {p_.slot.words + (team * c_.domain_groups + group) * c_.participants, tag, piece};
+    const int first_word = (team * c_.domain_groups + group) * c_.participants;
+    const int own_group = row >> c_.piece_rows_log2;
+    const int its_group = lane >> c_.gather_lanes_log2, participant = lane & ((1 << c_.gather_lanes_log2) - 1);
+    const bool reads = its_group < groups_of_warp() && participant < c_.participants;
+    const float values = values_of(participant);
+    return {first_word + own_group * c_.participants + piece * c_.column_tiles + walk.column_tile,
+            reads ? first_word + its_group * c_.participants + participant : -1, reads ? values : 0.0f,
+            reads ? divide(values, values_of_group()) : 0.0f};
   }
 
-  // Fills the moment table.
-  __device__ __forceinline__ void gather_spreads(const Walk& walk) const {
-    const int lane = threadIdx.x % 32, lanes_log2 = c_.gather_lanes_log2;
-    const Words words = words_of(walk);
-    const int groups = kWarpRows >> c_.piece_rows_log2, participant = lane & ((1 << lanes_log2) - 1);
+  __device__ __forceinline__ int groups_of_warp() const { return kWarpRows >> c_.piece_rows_log2; }
+  __device__ __forceinline__ float values_of_group() const {
+    return static_cast<float>(c_.group_rows.value) * static_cast<float>(p_.arguments.l_out);
+  }
+  __device__ __forceinline__ float values_of(int participant) const {
+    const int column = participant - static_cast<int>(c_.column_tile_divisor.divide(participant)) * c_.column_tiles;
+    const int columns = column + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
+    return static_cast<float>(columns << c_.piece_rows_log2);
+  }
+
+  __device__ __forceinline__ uint64_t tag_of(const Walk& walk) const {
+    return *reinterpret_cast<const uint64_t*>(shared_ + p_.plan.first_tag) + walk.iteration;
+  }
+
+  // Fills the moment table, or those of two blocks, each by one half of the warp.
+  __device__ __forceinline__ void gather_spreads(const Walk& walk, bool two) const {
+    int lane = threadIdx.x % 32, block = 0;
+    if (two) block = lane / 16, lane %= 16;
+    const int lanes_log2 = c_.gather_lanes_log2;
+    const uint64_t tag = tag_of(walk);
+    const Task& task = this->task(block, lane);
+    const bool inside = first_channel_ + block * kBlockRows < p_.arguments.o;
+    const float count = values_of_group();
 #pragma unroll 1
-    for (int first = 0; first < groups; first += 32 >> lanes_log2) {
+    for (int first = 0; first < groups_of_warp(); first += 32 >> lanes_log2) {
       const int its_group = first + (lane >> lanes_log2);
-      const Spread all = spread_of(its_group < groups, [&](const Scale& scale) {
+      const bool wanted = inside && its_group < groups_of_warp(), reads = task.word >= 0 && wanted;
+      const ptx::Word* const words = p_.slot.words + task.word + first * c_.participants;
+      const Spread all = spread_of(wanted, [&](const Scale& scale) {
         Moments part = {0, 0, 0};
-        if (its_group < groups) {
+        float share = task.share;
+        if (reads) {
+          part = scale.moments(await(words, tag, task.values));
 #pragma unroll 1
-          for (int i = participant; i < c_.participants; i += 32) {
-            const int column = i - static_cast<int>(c_.column_tile_divisor.divide(i)) * c_.column_tiles;
-            const int columns = column + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
-            const auto count = static_cast<float>(columns << c_.piece_rows_log2);
-            const Moments more = scale.moments(await(words.first + its_group * c_.participants + i, words.tag, count));
-            part = i < 32 ? more : merge(part, more);
+          for (int more = lane + 32; more < c_.participants; more += 32) {
+            part = merge(part, scale.moments(await(words + more - lane, tag, values_of(more))));
+            share = divide(part.count, count);
           }
         }
-        const float count = static_cast<float>(c_.group_rows.value) * static_cast<float>(p_.arguments.l_out);
-        return merge_lanes(part, count, lanes_log2);
+        return merge_lanes(part, share, count, lanes_log2);
       });
-      if (participant == 0 && its_group < groups) moment_table()[its_group] = of_group(all);
+      const bool writes = (lane & ((1 << lanes_log2) - 1)) == 0 && wanted;
+      if (writes) moment_table(block)[its_group] = of_group(all);
     }
     __syncwarp();
+  }
+
+  __device__ __forceinline__ void store_rows_in_turn(const Walk& walk, int columns, float (&d)[kValues]) const {
+#pragma unroll 1
+    for (int h = 0; h < 2; ++h) {
+      finish_row<true>(walk, columns, h, d, 0);
+#pragma unroll
+      for (int i = 0; i < kValues / 2; ++i) d[i / 2 * 4 + i % 2] = d[i / 2 * 4 + 2 + i % 2];
+    }
   }
 
   // z to y. With ops a row at a time, and the other row then takes its place, so that the code of the ops exists once.
@@ -219,12 +279,7 @@ class WarpEpilogue {
 #pragma unroll
       for (int h = 0; h < 2; ++h) finish_row<false>(walk, columns, h, d, h);
     } else {
-#pragma unroll 1
-      for (int h = 0; h < 2; ++h) {
-        finish_row<true>(walk, columns, h, d, 0);
-#pragma unroll
-        for (int i = 0; i < kValues / 2; ++i) d[i / 2 * 4 + i % 2] = d[i / 2 * 4 + 2 + i % 2];
-      }
+      store_rows_in_turn(walk, columns, d);
     }
   }
 

@@ -1,4 +1,4 @@
-// x (N, C_in, L) -> shared memory as [part][k8][row][8 channels] of 16 bits, in which the next row is the next 16 bytes:
+// x (N, C_in, L) or (N, L, C_in) -> shared memory as [part][k8][row][8 channels] of 16 bits, in which the next row is the next 16 bytes:
 // so one copy of x serves all taps. It is K-major without swizzle for wgmma's descriptors, and for ldmatrix eight
 // neighbouring rows lie in eight different banks.
 //
@@ -50,18 +50,25 @@ class XRows {
       source = wanted ? general_source(row, address) : -1;
       wanted = source >= 0;
     }
-    return {address + (int64_t{8 * k8} * in_.length + source), wanted ? in_.channels - 8 * k8 : 0};
+    return {address + (int64_t{8 * k8} * in_.channel_step + int64_t{source} * in_.position_step), wanted ? in_.channels - 8 * k8 : 0};
+  }
+
+  __device__ __forceinline__ int first_channel_of(int chunk) const { return chunk * 16 * c_.chunk_k16; }
+
+  // What lies where `source` lies in chunk 0.
+  __device__ __forceinline__ Source in_chunk(const Source& source, int chunk) const {
+    const int first = first_channel_of(chunk);
+    return {source.address + int64_t{first} * in_.channel_step, source.channels - first};
   }
 
   // As bits of elements; zeros in the padding and past the last channel or sample.
   __device__ __forceinline__ void load_channels(uint32_t (&bits)[8], const Source& source, int chunk,
                                                 bool wanted) const {
-    const int first = chunk * 16 * c_.chunk_k16;
-    const Element* address = source.address + int64_t{first} * in_.length;
-    const int channels = wanted ? source.channels - first : 0;
+    const auto [address, its] = in_chunk(source, chunk);
+    const int channels = wanted ? its : 0;
     // No branch for eight or none: loads behind one wait for those before it.
 #pragma unroll
-    for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.length, channels > j);
+    for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > j);
   }
 
   // The position from which a row comes, of the sample to which `address` moves; -1 for zeros.

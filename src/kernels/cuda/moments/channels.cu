@@ -1,9 +1,9 @@
 // From the slices' moments to what the norm does to every row. A CTA takes whole norm groups of one sample.
 #include <cfloat>
 
+#include "kernels/cuda/collective/dependent.cuh"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/launch.hpp"
-#include "kernels/cuda/moments/dependent.cuh"
 #include "kernels/cuda/moments/launch.hpp"
 #include "kernels/cuda/moments/squares.cuh"
 
@@ -99,7 +99,7 @@ __device__ __forceinline__ void choose_inputs(const Parameters& p, const Shared&
   if (lane < 32) {
     double largest = 0;
     for (int r = lane; r < p.config.columns; r += 32) {
-      const float centre = p.config.parts > 1 ? static_cast<float>(s.means[r / taps * taps]) : 0.0f;
+      const float centre = p.config.stream.parts > 1 ? static_cast<float>(s.means[r / taps * taps]) : 0.0f;
       s.centres[r / taps] = centre;  // by all taps' lanes alike
       const double distance = s.means[r] - static_cast<double>(centre);
       const double square = fma(distance * distance, u.positions, s.products[product_at(r, r, along)]);
@@ -111,7 +111,7 @@ __device__ __forceinline__ void choose_inputs(const Parameters& p, const Shared&
       largest = other > largest ? other : largest;
     }
     float scale = 1;
-    if (p.config.parts > 1 && largest > 0 && largest < 1e300) {
+    if (p.config.stream.parts > 1 && largest > 0 && largest < 1e300) {
       int exponent = 0;
       frexp(sqrt(largest / u.positions), &exponent);
       scale = ldexpf(1.0f, -min(max(exponent, -100), 120));
@@ -190,15 +190,6 @@ __device__ __forceinline__ float clamped(double value) {
   return static_cast<float>(value > FLT_MAX ? FLT_MAX : value < -FLT_MAX ? -FLT_MAX : value);
 }
 
-// Row of the packed weight that holds channel `o` of a conv group.
-__device__ __forceinline__ int row_of(const Arguments& a, const Config& c, int o) {
-  const int half = a.glu < a.post_count ? static_cast<int>(a.c_y) : 0;
-  const bool gate = half > 0 && o >= half;
-  const int channel = gate ? o - half : o, in_class = channel / c.classes;
-  const int block = channel % c.classes * c.class_blocks + in_class / c.block_channels;
-  return block * kBlockRows + in_class % c.block_channels + (gate ? c.block_channels : 0);
-}
-
 // The groups of the chunk, each by as many lanes of a warp as it has channels, and the rows of their channels.
 __device__ __forceinline__ void write_rows(const Parameters& p, const Shared& s, int64_t n, int64_t first_group,
                                            int64_t end_group, double positions) {
@@ -208,9 +199,11 @@ __device__ __forceinline__ void write_rows(const Parameters& p, const Shared& s,
   while (lanes_log2 < 5 && 1 << lanes_log2 < of_group) ++lanes_log2;
   const int lanes = 1 << lanes_log2, lane = thread % lanes;
   const auto* inputs = reinterpret_cast<const float*>(p.workspace + p.places.inputs);
+  const recompute::Config& stream = p.config.stream;
   const auto* scales =
-      reinterpret_cast<const float*>(static_cast<const unsigned char*>(a.packed_weight()) + p.packed.scales);
-  Row* rows = reinterpret_cast<Row*>(p.workspace + p.places.rows);
+      reinterpret_cast<const float*>(static_cast<const unsigned char*>(a.packed_weight()) + p.packed.stream.scales);
+  auto* rows = reinterpret_cast<recompute::Row*>(p.workspace + p.places.rows);
+  const int gates = a.glu < a.post_count ? static_cast<int>(a.c_y) : 0;
   const double fault = packed_fault(a);
   for (int64_t g0 = first_group; g0 < end_group; g0 += kChannelThreads / lanes) {
     const int64_t g = g0 + thread / lanes;
@@ -230,14 +223,15 @@ __device__ __forceinline__ void write_rows(const Parameters& p, const Shared& s,
     for (int i = lane; i < of_group; i += lanes) {
       const int64_t o = g * of_group + i, conv_group = o / a.o_per_conv_group;
       const int64_t unit = n * a.conv_groups + conv_group;
-      const int row = row_of(a, p.config, static_cast<int>(o - conv_group * a.o_per_conv_group));
+      const int row = stream.row_of(static_cast<int>(o - conv_group * a.o_per_conv_group), gates);
       // Powers of two.
       const double by =
-          static_cast<double>(inputs[unit * (1 + a.c_per_conv_group)]) * scales[conv_group * p.config.rows() + row];
+          static_cast<double>(inputs[unit * (1 + a.c_per_conv_group)]) * scales[conv_group * stream.rows() + row];
       const double gamma = a.gamma != nullptr ? load(a.gamma, a.param_dtype, o) : 1.0f;
+      const double beta = a.beta != nullptr ? load(a.beta, a.param_dtype, o) : 0.0f;
       const double shift = of_group == 1 ? -channels[i].mean : channels[i].constant - mean;
-      rows[unit * p.config.rows() + row] = {static_cast<float>(shift * by), clamped(rstd * gamma / by),
-                                            a.beta != nullptr ? load(a.beta, a.param_dtype, o) : 0.0f, 0.0f};
+      const double slope = rstd * gamma, scale = slope > FLT_MAX ? FLT_MAX : slope < -FLT_MAX ? -FLT_MAX : slope;
+      rows[unit * stream.rows() + row] = {clamped(scale / by), clamped(fma(shift, scale, beta))};
     }
   }
 }

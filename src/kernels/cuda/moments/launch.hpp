@@ -7,13 +7,12 @@
 
 namespace convnorm::cuda::moments {
 
-// What all three launches receive.
+// What both launches receive.
 struct Parameters {
   Config config;
   PackedPlan packed;
   WorkspacePlan places;
   int measured_width;  // inputs of a channel that a tile of the first launch holds
-  int streamed_width;  // and a window of the last
   unsigned char* workspace;
   Arguments arguments;
 };
@@ -25,7 +24,5 @@ void pack(const Arguments& problem, const Config& config, const void* weight, vo
 void launch_measure(const Parameters& parameters, cudaStream_t stream);
 // Slices merged, and what the norm does to every row.
 void launch_channels(const Parameters& parameters, cudaStream_t stream);
-// x to y.
-void launch_stream(const Parameters& parameters, cudaStream_t stream);
 
 }  // namespace convnorm::cuda::moments

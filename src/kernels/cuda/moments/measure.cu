@@ -1,8 +1,8 @@
 // Moments of the columns, slice by slice of a sample's positions: sums of products in double, of distances from one of
 // the slice's own inputs, so that an offset of the signal costs no digits.
+#include "kernels/cuda/collective/dependent.cuh"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/launch.hpp"
-#include "kernels/cuda/moments/dependent.cuh"
 #include "kernels/cuda/moments/inputs.cuh"
 #include "kernels/cuda/moments/launch.hpp"
 #include "kernels/cuda/moments/squares.cuh"
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
   for (int i = thread; i < sum_count; i += kThreads) sums[i] = 0;
   for (int64_t first = begin; first < end; first += c.tile) {
     const int positions = static_cast<int>(min(static_cast<int64_t>(c.tile), end - first));
-    const int width = static_cast<int>(inputs_under(a, positions));
+    const int width = static_cast<int>(recompute::inputs_under(a, positions));
     const int64_t from = first * a.stride - a.pad_left;
     read_inputs(a, x, from, width, length, [&](int channel, int i, Element value) {
       shared[inputs_at + channel * p.measured_width + i] =

@@ -4,6 +4,9 @@
 #include "kernels/cuda/executable.hpp"
 #include "kernels/cuda/moments/launch.hpp"
 #include "kernels/cuda/moments/plan.hpp"
+#include "kernels/cuda/planning.hpp"
+#include "kernels/cuda/recompute/launch.hpp"
+#include "kernels/cuda/recompute/plan.hpp"
 
 namespace convnorm::cuda {
 
@@ -16,20 +19,24 @@ class Moments final : public CudaExecutable {
   Moments(const PlanRequest& request, const Config& config)
       : CudaExecutable(request),
         config_(config),
-        packed_(packed_plan(config, problem_.conv_groups, sizes_.o_per_conv_group)),
-        places_(workspace_plan(config, problem_.n, problem_.conv_groups, sizes_.c_per_conv_group)) {}
+        packed_(packed_plan(config, problem_.conv_groups, sizes_.c_per_conv_group, sizes_.o_per_conv_group)),
+        places_(workspace_plan(config, problem_.n, problem_.conv_groups, sizes_.c_per_conv_group)),
+        shared_(recompute::shared_plan(config.stream, sizes_.c_per_conv_group,
+                                       static_cast<int>(element_size(problem_.dtype)))) {}
 
   size_t workspace_bytes() const override { return static_cast<size_t>(places_.bytes); }
 
   std::vector<std::pair<std::string, std::string>> config() const override {
     const Config& c = config_;
+    const recompute::Config& stream = c.stream;
     return {
         {"columns", fmt::format("{}, moments in {} slices of {} positions", c.columns, c.slices, c.slice())},
-        {"products", c.parts == 2 ? "3 of scaled fp16 halves" : "1"},
-        {"blocks",
-         fmt::format("{} of {} channels, {} places within a sector", c.blocks(), c.block_channels, c.classes)},
-        {"window", fmt::format("{} positions, {} a row, by {} warps", c.window(), c.windows, c.position_warps)},
-        {"CTAs", std::to_string(problem_.n * problem_.conv_groups * c.windows * c.parts_of_blocks)},
+        {"products", stream.parts == 2 ? "3 of scaled fp16 halves" : "1"},
+        {"blocks", fmt::format("{} of {} channels, {} places within a sector, {} sets", stream.blocks(),
+                               stream.block_channels, stream.classes, stream.sets)},
+        {"CTAs", fmt::format("{} in {} teams, {} rounds", stream.grid(), stream.teams, stream.rounds)},
+        {"window", fmt::format("{} positions, {} a CTA, by {} warps", stream.window(), stream.windows,
+                               stream.position_warps)},
     };
   }
 
@@ -45,12 +52,11 @@ class Moments final : public CudaExecutable {
   }
 
   double expected_us() const override {
-    // Measured on an H200: three launches and the moments, then the instructions around each output; 66 us for 16
-    // million outputs of 10 products, 259 for 131 million, 62 for 6 million of 14, 101 for 4 million of 60.
-    constexpr double kFixedUs = 40, kProductsPerUs = 2.5e6, kOutputsPerUs = 6e5, kPerK16 = 1.5;
+    // Measured on an H200: the two launches that take moments, which mostly wait.
+    constexpr double kFixedUs = 31, kProductsPerUs = 2.5e6;
     const double positions = static_cast<double>(problem_.n * problem_.conv_groups * sizes_.l_out);
     return kFixedUs + positions * config_.columns * config_.columns / kProductsPerUs +
-           static_cast<double>(sizes_.z_elements) / kOutputsPerUs * (1 + kPerK16 * (config_.k16 - 1));
+           recompute::expected_us(without_norm(problem_), sizes_, config_.stream);
   }
 
  protected:
@@ -61,23 +67,21 @@ class Moments final : public CudaExecutable {
   }
 
   void enqueue(const Arguments& arguments, void* workspace, cudaStream_t stream) const override {
-    const auto element = static_cast<int>(element_size(problem_.dtype));
-    const Parameters p = {config_,
-                          packed_,
-                          places_,
-                          static_cast<int>(inputs_under(arguments, config_.tile)),
-                          static_cast<int>(inputs_under(arguments, positions_held(config_, element))),
-                          static_cast<unsigned char*>(workspace),
-                          arguments};
+    auto* bytes = static_cast<unsigned char*>(workspace);
+    const auto measured_width = static_cast<int>(recompute::inputs_under(arguments, config_.tile));
+    const Parameters p = {config_, packed_, places_, measured_width, bytes, arguments};
     launch_measure(p, stream);
     launch_channels(p, stream);
-    launch_stream(p, stream);
+    const recompute::Given given = {reinterpret_cast<const recompute::Row*>(bytes + places_.rows),
+                                    reinterpret_cast<const float*>(bytes + places_.inputs), config_.dependent};
+    recompute::launch_recompute({config_.stream, packed_.stream, shared_, {}, arguments, given}, stream);
   }
 
  private:
   Config config_;
   PackedPlan packed_;
   WorkspacePlan places_;
+  recompute::SharedPlan shared_;
 };
 
 }  // namespace

@@ -37,7 +37,7 @@ struct Config {
   int ranges;
   int set_blocks;  // of ranges, where norm groups are not single channels
   int sets;        // of a conv group
-  int set_groups;  // norm groups in a set; rows where they are single channels
+  int set_groups;  // norm groups in a set, rows where they are single channels; 0 where nothing is measured
 
   // Positions. A team shares those of a sample, a CTA takes its part a window at a time.
   int team;  // CTAs
@@ -67,6 +67,15 @@ struct Config {
     const int in_range = block % range_blocks();
     return block / range_blocks() * range + in_range / class_blocks +
            classes * (in_range % class_blocks * block_channels + in_block % block_channels);
+  }
+  // Row that holds channel `channel` of z; `gates`: the first channel that gates another one, 0 without a glu.
+  CONVNORM_HOST_DEVICE int row_of(int channel, int gates) const {
+    const bool gate = gates > 0 && channel >= gates;
+    if (gate) channel -= gates;
+    const int in_range = channel % range, in_class = in_range / classes;
+    const int block =
+        channel / range * range_blocks() + in_range % classes * class_blocks + in_class / block_channels;
+    return block * kBlockRows + in_class % block_channels + (gate ? block_channels : 0);
   }
   // Behind the last of its range, such a row holds none.
   CONVNORM_HOST_DEVICE int end_of(int block, int channels) const {

@@ -74,9 +74,10 @@ __device__ __forceinline__ void split(float first, float second, uint32_t& high,
 }
 
 // words, words + part: upper and lower halves. centres[c]: what was taken off channel c. Returns the scale. All threads
-// of the CTA; the words are complete after the next barrier.
+// of the CTA; the words are complete after the next barrier. `given`, if not null: the scale and the centres to take.
 __device__ __forceinline__ float load_window(const Arguments& a, const Config& config, const Source<float>& x,
-                                             uint32_t* words, uint32_t* lower, float* centres, Range& range) {
+                                             uint32_t* words, uint32_t* lower, float* centres, Range& range,
+                                             const float* given) {
   const int width = config.width, taps_apart = a.k > 1 ? static_cast<int>(a.dilation) : 0;
   const bool by_channels = config.pairs_of_channels;
   const auto raw = [&](int c, int i) {
@@ -92,15 +93,20 @@ __device__ __forceinline__ float load_window(const Arguments& a, const Config& c
   // Any input serves as a centre; an offset of the signal then costs no digits.
   for (int c = static_cast<int>(threadIdx.x); c < static_cast<int>(a.c_per_conv_group); c += kThreads) {
     const int at = min(max(x.from, 0), x.length - 1);
-    const float found = at >= 0 ? __ldg(x.address(x.first + c * x.channel, at)) : 0.0f;
-    centres[c] = fabsf(found) < 1e37f ? found : 0.0f;
+    const float found = at >= 0 && given == nullptr ? __ldg(x.address(x.first + c * x.channel, at)) : 0.0f;
+    centres[c] = given != nullptr ? given[1 + c] : fabsf(found) < 1e37f ? found : 0.0f;
   }
   ptx::wait_copies<0>();
   __syncthreads();
-  float largest = 0;
-  for_each_input(a, width, [&](int c, int i) { largest = fmaxf(largest, fabsf(*raw(c, i) - centres[c])); });
-  constexpr int kExponent = 13;  // products of 64 columns and their sums are far from fp32's ends
-  const float scale = power_of_two_for(largest_of_cta(largest, range.largest), kExponent);
+  float scale = 0;
+  if (given != nullptr) {
+    scale = given[0];
+  } else {
+    float largest = 0;
+    for_each_input(a, width, [&](int c, int i) { largest = fmaxf(largest, fabsf(*raw(c, i) - centres[c])); });
+    constexpr int kExponent = 13;  // products of 64 columns and their sums are far from fp32's ends
+    scale = power_of_two_for(largest_of_cta(largest, range.largest), kExponent);
+  }
   if (by_channels) {
     for (int c = 0; c < static_cast<int>(a.c_per_conv_group); c += 2) {
       for (int i = static_cast<int>(threadIdx.x); i < width; i += kThreads) {
@@ -148,7 +154,7 @@ __device__ __forceinline__ void scale_words(const Arguments& a, const Config& co
 // As above, of 16-bit numbers as they stand; bf16 whose squares fp32 does not hold are scaled.
 template <class Element>
 __device__ __forceinline__ float load_window(const Arguments& a, const Config& config, const Source<Element>& x,
-                                             uint32_t* words, uint32_t*, float*, Range& range) {
+                                             uint32_t* words, uint32_t*, float*, Range& range, const float* given) {
   constexpr bool kMayBeScaled = std::is_same_v<Element, __nv_bfloat16>;
   const int width = config.width, taps_apart = a.k > 1 ? static_cast<int>(a.dilation) : 0;
   auto* halves = reinterpret_cast<Element*>(words);
@@ -180,7 +186,7 @@ __device__ __forceinline__ float load_window(const Arguments& a, const Config& c
       }
     }
   }
-  if (!kMayBeScaled) return 1.0f;
+  if (!kMayBeScaled || given != nullptr) return 1.0f;
   largest = largest_of_cta(largest, range.largest);
   if (largest == 0 || (largest > 1e-12f && largest < 1e12f)) return 1.0f;
   const float scale = power_of_two_for(largest, 1);

@@ -12,7 +12,8 @@ void launch_instance(const Parameters& p, cudaStream_t stream) {
          {.grid = dim3(static_cast<unsigned>(p.config.grid())),
           .block = dim3(kThreads),
           .shared_bytes = static_cast<size_t>(p.shared.bytes),
-          .cooperative = p.config.words() > 0},
+          .cooperative = p.config.words() > 0,
+          .programmatic = p.given.dependent},
          stream, p);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cfloat>
 
+#include "kernels/cuda/collective/dependent.cuh"
 #include "kernels/cuda/collective/exchange.cuh"
 #include "kernels/cuda/collective/row_ops.cuh"
 #include "kernels/cuda/collective/slots.cuh"
@@ -55,13 +56,14 @@ class Cta {
       if (threadIdx.x == 0) *shared_tag = first_tag_of_launch(p_.slot.header, gridDim.x, c_.rounds);
     }
     place_columns();
+    if (given()) wait_for_predecessor();
     const int team = static_cast<int>(blockIdx.x) / c_.team;
     const int64_t tasks = a_.n * a_.conv_groups * c_.sets;
     for (int round = 0; round < c_.rounds; ++round) {
       const int64_t task = int64_t{round} * c_.teams + team;
       if (task >= tasks) break;  // with its whole team
       take(task);
-      if (a_.groups > 0) {
+      if (measures()) {
         measure();
         if (round == 0 && c_.team > 1) tag = *reinterpret_cast<const uint64_t*>(shared_);
         find_norms(tag + round, (team * 2 + round % 2) * c_.team * c_.set_groups);
@@ -71,6 +73,8 @@ class Cta {
   }
 
  private:
+  __device__ __forceinline__ bool given() const { return p_.given.rows != nullptr; }
+  __device__ __forceinline__ bool measures() const { return a_.groups > 0 && !given(); }
   template <class T>
   __device__ __forceinline__ T* shared_at(int offset) const {
     return reinterpret_cast<T*>(shared_ + offset);
@@ -114,12 +118,7 @@ class Cta {
   }
   // Row of the set that holds a channel of z.
   __device__ __forceinline__ int row_of(int channel) const {
-    const bool gate = glu_ && channel >= a_.c_y;
-    if (gate) channel -= static_cast<int>(a_.c_y);
-    const int range = channel / c_.range, in_range = channel - range * c_.range, in_class = in_range / c_.classes;
-    const int block =
-        range * c_.range_blocks() + in_range % c_.classes * c_.class_blocks + in_class / c_.block_channels;
-    return (block - set_ * c_.set_blocks) * kBlockRows + in_class % c_.block_channels + (gate ? c_.block_channels : 0);
+    return c_.row_of(channel, glu_ ? static_cast<int>(a_.c_y) : 0) - set_ * c_.set_rows();
   }
   __device__ __forceinline__ bool groups_are_rows() const { return a_.o_per_norm_group == 1; }
   // Norm group, counted within the set.
@@ -175,14 +174,18 @@ class Cta {
     const bool first_of_task = held_ < 0;
     held_ = w;
     RowParameters own = {};
-    if (first_of_task && static_cast<int>(threadIdx.x) < c_.set_rows())
+    if (first_of_task && !given() && static_cast<int>(threadIdx.x) < c_.set_rows())
       own = load_parameters(static_cast<int>(threadIdx.x));
     const int from = (first_of(w) - kSector) * static_cast<int>(a_.stride) - static_cast<int>(a_.pad_left);
     const Source<Element> x(a_, n_, conv_group_, from, static_cast<int>(length_));
     auto* words = shared_at<uint32_t>(p_.shared.inputs);
     __syncthreads();  // the window before is used no more
     scale_ = load_window(a_, c_, x, words, shared_at<uint32_t>(p_.shared.inputs + p_.shared.part), centres(),
-                         *shared_at<Range>(p_.shared.range));
+                         *shared_at<Range>(p_.shared.range), inputs_given());
+    if (given()) {
+      __syncthreads();
+      return;
+    }
     if (first_of_task) {
       for (int row = static_cast<int>(threadIdx.x); row < c_.set_rows(); row += kThreads) {
         parameters()[row] = row < kThreads ? own : load_parameters(row);
@@ -221,6 +224,11 @@ class Cta {
       }
       constants()[row] = sum;
     }
+  }
+
+  __device__ __forceinline__ int64_t unit() const { return n_ * a_.conv_groups + conv_group_; }
+  __device__ __forceinline__ const float* inputs_given() const {
+    return given() ? p_.given.inputs + unit() * (1 + a_.c_per_conv_group) : nullptr;
   }
 
   // Power of two that a row's sums of products are too large by.
@@ -286,16 +294,15 @@ class Cta {
     const int valid = min(c_.window(), valid_ - first_of(w));
     const int stride = static_cast<int>(a_.stride);
     int count = 0;
+    constexpr float kNothing[4] = {};
     float pilot[2] = {}, sum[2] = {}, square[2] = {};
     if (position_warp * c_.warp_positions() < valid) {
       uint4 weights[kK16];
       load_weights(block, weights);
-      float start[4] = {};
       {
         float d[4];
-        multiply(d, weights, input_at(position_warp * c_.warp_positions()), start);
+        multiply(d, weights, input_at(position_warp * c_.warp_positions()), kNothing);
         pilot[0] = __shfl_sync(~0u, d[0], lane_ & ~3), pilot[1] = __shfl_sync(~0u, d[2], lane_ & ~3);
-        start[0] = start[1] = -pilot[0], start[2] = start[3] = -pilot[1];
       }
 #pragma unroll 1
       for (int first = position_warp * c_.warp_positions(); first < valid; first += c_.tile()) {
@@ -306,16 +313,17 @@ class Cta {
         for (int at = 0; at < end; at += kQuad, x += 4 * kQuad * stride) {
           float d[4][4];
 #pragma unroll
-          for (int b = 0; b < 4; ++b) multiply(d[b], weights, x + 4 * offset_of(b) * stride, start);
+          for (int b = 0; b < 4; ++b) multiply(d[b], weights, x + 4 * offset_of(b) * stride, kNothing);
           if (at + kQuad > end) {
 #pragma unroll
             for (int i = 0; i < 16; ++i) {
-              if (at + position_of(i / 4 * 2 + i % 2) >= end) d[i / 4][i % 4] = 0;
+              if (at + position_of(i / 4 * 2 + i % 2) >= end) d[i / 4][i % 4] = pilot[i / 2 % 2];
             }
           }
 #pragma unroll
           for (int i = 0; i < 16; ++i) {
-            const float value = d[i / 4][i % 4];
+            // Not from the accumulators' start on: they would be rounded otherwise than those that become y.
+            const float value = d[i / 4][i % 4] - pilot[i / 2 % 2];
             sum[i / 2 % 2] += value;
             square[i / 2 % 2] = fmaf(value, value, square[i / 2 % 2]);
           }
@@ -466,6 +474,12 @@ class Cta {
   }
 
   __device__ __forceinline__ void find_rows() const {
+    if (given()) {
+      const int first = set_ * c_.set_rows(), rows_left = min(c_.set_rows(), c_.rows() - first);
+      const Row* from = p_.given.rows + unit() * c_.rows() + first;
+      for (int row = static_cast<int>(threadIdx.x); row < rows_left; row += kThreads) rows()[row] = from[row];
+      return;
+    }
     for (int row = static_cast<int>(threadIdx.x); row < c_.set_rows(); row += kThreads) {
       const int channel = channel_in(row);
       if (channel < 0) continue;

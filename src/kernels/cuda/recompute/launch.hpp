@@ -8,12 +8,20 @@
 
 namespace convnorm::cuda::recompute {
 
+// Statistics that launches before this one took: `moments`. Of every sample and conv group.
+struct Given {
+  const Row* rows;      // [rows of the packed weight]; null: the launch measures by itself
+  const float* inputs;  // [1 + channels]: the power of two and the centres by which x is brought near 1
+  bool dependent;       // the launch begins before its predecessor ends
+};
+
 struct Parameters {
   Config config;
   PackedPlan packed;
   SharedPlan shared;
   SyncSlot slot;
   Arguments arguments;
+  Given given;
 };
 
 // w (C_out, C_in/conv_groups, K) -> packed weight.

@@ -17,6 +17,7 @@ constexpr int64_t kFewestChannels = 8;          // half of a block
 constexpr int64_t kLongest = int64_t{1} << 29;  // positions and inputs of a row are counted in 32 bits
 constexpr int kMostTeamGroups = 4096;           // moments that a CTA reads
 constexpr int64_t kMostTiles = 64;              // of a window
+constexpr int64_t kShort = 256;                 // positions of a row that a warp measures alone
 
 int64_t inputs_under(const Problem& p, int64_t positions) {
   return (positions - 1) * p.stride + p.dilation * (p.k - 1) + 1;
@@ -114,6 +115,9 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   // Rows may start anywhere in a sector.
   const int64_t positions = sizes.l_out + (c.classes > 1 ? kSectorBytes / element - 1 : 0);
   const int64_t units = p.n * p.conv_groups;
+  // Sums of a short row have one order then, whatever else follows from the number of samples and from how long the
+  // longest of them is: a sample has the same bits alone and beside longer ones.
+  const bool alone = has_norm(p) && sizes.l_out <= kShort;
 
   Config best{};
   double best_time = 0;
@@ -141,7 +145,9 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   for (c.set_blocks = step;; c.set_blocks *= 2) {
     c.set_blocks = std::min(c.set_blocks, c.blocks());
     c.sets = static_cast<int>(quotient_up(c.blocks(), c.set_blocks));
-    if (!has_norm(p) || of_group == 1) {
+    if (!has_norm(p)) {
+      c.set_groups = 0;
+    } else if (of_group == 1) {
       c.set_groups = c.set_rows();
     } else if (c.sets == 1) {
       c.set_groups = static_cast<int>(sizes.o_per_conv_group / of_group);
@@ -150,7 +156,7 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
     }
     for (c.quads = 1; c.quads <= 4; c.quads *= 2) {
       for (c.position_warps = 1; c.position_warps <= kWarps; c.position_warps *= 2) {
-        if (kWarps / c.position_warps > c.set_blocks && c.position_warps < kWarps) continue;
+        if (alone ? c.position_warps > 1 : kWarps / c.position_warps > c.set_blocks && c.position_warps < kWarps) continue;
         const int64_t tiles = quotient_up(positions, c.tile());
         for (int64_t team = 1;;) {
           const int64_t own = quotient_up(tiles, team);  // tiles of a CTA
@@ -160,7 +166,7 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
             c.tiles = static_cast<int>(std::min<int64_t>(quotient_up(own, windows), kMostTiles));
             if (consider(c) || c.tiles == 1) break;
           }
-          if (own == 1) break;
+          if (own == 1 || alone) break;
           team = quotient_up(tiles, own - 1);
           if (team > most_ctas) break;
         }

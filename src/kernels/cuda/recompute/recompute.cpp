@@ -60,7 +60,7 @@ class Recompute final : public CudaExecutable {
   void enqueue(const Arguments& arguments, void*, cudaStream_t stream) const override {
     SyncSlot slot{};
     if (config_.words() > 0) slot = sync_slot(device_.ordinal, stream, config_.words());
-    launch_recompute({config_, packed_, shared_, slot, arguments}, stream);
+    launch_recompute({config_, packed_, shared_, slot, arguments, {}}, stream);
   }
 
  private:

@@ -4,12 +4,12 @@
 // start of a launch, when x is what everybody waits for, the computing warps load x as well.
 #pragma once
 
+#include "kernels/cuda/collective/block_epilogue.cuh"
+#include "kernels/cuda/collective/row_parameters.cuh"
+#include "kernels/cuda/collective/walk.cuh"
+#include "kernels/cuda/collective/warp_epilogue.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
-#include "kernels/cuda/sm90_onchip/epilogue.cuh"
-#include "kernels/cuda/sm90_onchip/row_parameters.cuh"
 #include "kernels/cuda/sm90_onchip/traits.cuh"
-#include "kernels/cuda/sm90_onchip/walk.cuh"
-#include "kernels/cuda/sm90_onchip/warp_epilogue.cuh"
 #include "kernels/cuda/sm90_onchip/x_loader.cuh"
 
 namespace convnorm::cuda::sm90_onchip {
@@ -18,15 +18,19 @@ namespace convnorm::cuda::sm90_onchip {
 template <class T>
 __device__ __forceinline__ void init_barriers(const Parameters& p, uint32_t shared, int lane) {
   const Config& c = p.config;
-  const auto init = [&](int first, int count, int arrivals) {
-    for (int i = lane; i < count; i += 32) ptx::mbarrier_init(shared + first + 8 * i, arrivals);
-  };
-  init(p.plan.weights_full, c.weight_slots, 1);
-  init(p.plan.weights_empty, c.weight_slots, 1);
-  init(p.plan.x_full, c.x_slots, p.x_arrivals);
-  init(p.plan.x_empty, c.x_slots, c.warpgroups);
-  init(p.plan.turn, 4, 4);
-  init(p.plan.prepared, 1, 32 * T::kLoaderWarps);
+  // One barrier after the other, by one thread: the instruction takes one address for all lanes of a warp.
+  if (lane == 0) {
+    const auto init = [&](int first, int count, int arrivals) {
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) ptx::mbarrier_init(shared + first + 8 * i, arrivals);
+    };
+    init(p.plan.weights_full, c.weight_slots, 1);
+    init(p.plan.weights_empty, c.weight_slots, 1);
+    init(p.plan.x_full, c.x_slots, p.x_arrivals);
+    init(p.plan.x_empty, c.x_slots, c.warpgroups);
+    init(p.plan.turn, 4, 4);
+    init(p.plan.prepared, 1, 32 * T::kLoaderWarps);
+  }
   ptx::fence_mbarrier_init();
   __syncwarp();
 }
@@ -102,6 +106,12 @@ struct Rings {
     if (weight_slot >= c.weight_slots) weight_slot -= c.weight_slots, weight_parity ^= 1;
   }
 
+  // Past what other warpgroups take for their tiles.
+  __device__ __forceinline__ void skip_blocks(const Config& c, int blocks) {
+#pragma unroll 1
+    for (int i = 0; i < blocks; ++i) advance_weights(c, c.block_slots, c.block_parity);
+  }
+
   __device__ __forceinline__ void advance_x(const Config& c) {
     if (++x_slot == c.x_slots) x_slot = 0, x_parity ^= 1;
   }
@@ -124,6 +134,7 @@ __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, i
     if (chunk_done) ptx::mbarrier_arrive(shared + plan.x_empty + 8 * done_x_slot);
   };
 
+  if (c.staggered && tile > 0) rings.skip_blocks(c, c.warpgroups - 1);
   if (c.staggered && (warpgroup > 0 || tile > 0)) {
     wait(shared + plan.turn + 8 * warpgroup, (warpgroup > 0 ? tile : tile - 1) & 1, "its turn");
   }
@@ -166,14 +177,11 @@ __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, i
   }
   ptx::wgmma_wait<0>();
   release(true);
-  if (c.staggered) {
-    for (int i = 1; i < c.warpgroups; ++i) rings.advance_weights(c, c.block_slots, c.block_parity);
-  }
 }
 
 // Has ready, by the loader warps, what the computing ones need when their first products are done.
 template <class T>
-__device__ __forceinline__ void prepare(const Parameters& p, unsigned char* shared, int loader_warp) {
+__device__ __forceinline__ void prepare(const typename T::Parameters& p, unsigned char* shared, int loader_warp) {
   const Config& c = p.config;
   const int lane = threadIdx.x % 32;
   if (c.exchanges() && loader_warp == T::kHaloWarps - 1 && lane == 0) {
@@ -189,7 +197,7 @@ __device__ __forceinline__ void prepare(const Parameters& p, unsigned char* shar
 }
 
 template <class T>
-__global__ void __launch_bounds__(T::kMostThreads, T::kPerSm) onchip(const __grid_constant__ typename T::Launch p) {
+__global__ void __launch_bounds__(T::kMostThreads, T::kPerSm) onchip(const __grid_constant__ typename T::Parameters p) {
   extern __shared__ __align__(128) unsigned char shared[];
   const Config& c = p.config;
   const uint32_t shared_base = ptx::shared_address(shared);
@@ -198,18 +206,29 @@ __global__ void __launch_bounds__(T::kMostThreads, T::kPerSm) onchip(const __gri
   const int producer = warp - 4 * c.warpgroups;  // 0: weights; above: x; below: computes
 
   const int warpgroup = warp / 4;
-  typename T::TileEpilogue epilogue(p, shared, warp);
-  if (producer == 0) {
-    init_barriers<T>(p, shared_base, lane);
-    announce_barriers<T>(c.warpgroups);
-  } else if (p.plain_fill) {
-    XLoader<T>(p, shared).first_fill_plain(warp, producer - 1);
-  } else {
-    XLoader<T>(p, shared).first_fill(warp, producer - 1);
-  }
-
   if (producer >= 0) {
-    if constexpr (T::kWide) ptx::setmaxnreg_dec<T::kProducerRegisters>();
+    // Computing warps wait for the registers; only loads of other rows than plain ones need them first.
+    if constexpr (T::kWide) {
+      if (p.plain_fill) ptx::setmaxnreg_dec<T::kProducerRegisters>();
+    }
+    if (producer == 0) {
+      init_barriers<T>(p, shared_base, lane);
+      announce_barriers<T>(c.warpgroups);
+    } else {
+      XLoader<T> x(p, shared);
+      const int loader = producer - 1;
+      if (!p.plain_fill) {
+        x.first_fill(warp, loader);
+      } else if (x.has_own(loader)) {
+        x.ask_for_own(warp, loader);
+        x.fill_own(warp, loader);
+      } else {
+        x.fill_halo(warp, loader);
+      }
+    }
+    if constexpr (T::kWide) {
+      if (!p.plain_fill) ptx::setmaxnreg_dec<T::kProducerRegisters>();
+    }
     if (producer == 0) {
       if (lane == 0) feed_weights<T>(p, shared_base);
     } else {
@@ -217,33 +236,42 @@ __global__ void __launch_bounds__(T::kMostThreads, T::kPerSm) onchip(const __gri
       XLoader<T>(p, shared).refill(producer - 1);
     }
   } else {
-    if constexpr (T::kWide) ptx::setmaxnreg_inc<T::kConsumerRegisters>();
+    XLoader<T> x(p, shared);
+    if (p.plain_fill) x.ask_for_own(warp, -1);
+    typename T::TileEpilogue epilogue(p, shared, warp);
     Rings rings;
     if (c.staggered) {
-      for (int i = 0; i < warpgroup; ++i) rings.advance_weights(c, c.block_slots, c.block_parity);
+      rings.skip_blocks(c, warpgroup);
     } else {
       rings.weight_slot = warpgroup;
     }
-    int tile = 0;
-    for (Walk walk(c); walk.next(); ++tile) {
-      epilogue.begin(walk, tile > 0);
+    Walk walk(c);
+    bool any = walk.next();
+    if (any) epilogue.begin(walk, false);
+    if (p.plain_fill) {
+      x.fill_own(warp, -1);
+    } else {
+      x.first_fill(warp, -1);
+    }
+    if constexpr (T::kFours) x.hand_over();
+    if constexpr (T::kWide) ptx::setmaxnreg_inc<T::kConsumerRegisters>();
+    for (int tile = 0; any; ++tile) {
       float d[T::kAccumulators] = {};
       const auto convolve_chunks = [&]<int kChunkK16>() {
         convolve<T, kChunkK16>(p, shared_base, warpgroup, threadIdx.x % 128 == 0, tile, rings, d);
       };
-      switch (c.chunk_k16) {
-        case 4:
-          convolve_chunks.template operator()<4>();
-          break;
-        case 2:
-          convolve_chunks.template operator()<2>();
-          break;
-        default:
-          convolve_chunks.template operator()<1>();
-          break;
+      constexpr int kMostK16 = kMostStepParts / T::kParts;
+      if (kMostK16 >= 4 && c.chunk_k16 == 4) {
+        convolve_chunks.template operator()<kMostK16 >= 4 ? 4 : 1>();
+      } else if (kMostK16 >= 2 && c.chunk_k16 == 2) {
+        convolve_chunks.template operator()<kMostK16 >= 2 ? 2 : 1>();
+      } else {
+        convolve_chunks.template operator()<1>();
       }
       if (tile == 0) wait(shared_base + p.plan.prepared, 0, "the launch's number");
       epilogue.run(walk, d);
+      any = walk.next();
+      if (any) epilogue.begin(walk, true);
     }
   }
 }

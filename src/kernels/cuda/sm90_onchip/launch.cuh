@@ -1,6 +1,8 @@
 // Instances are chosen by element type, parts, columns and width; each is compiled in a file of its own.
 #pragma once
 
+#include <bit>
+
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/sm90_onchip/traits.cuh"
 
@@ -13,6 +15,17 @@ inline int x_arrivals(const Config& c, convnorm_dtype dtype, bool plain_fill, in
   return 4 * units + Traits<float, 1, 128, true, false>::kHaloWarps;
 }
 
+inline PlainFill plain_fill_of(const Config& c, const SharedPlan& plan, int pad_left, int element_bytes) {
+  // Eight channels, or sixteen of 16 bits.
+  const int unit_k8 = element_bytes == 2 ? 2 : 1, k8_bytes = c.rows() * 16, slot_units = 2 * c.chunk_k16 / unit_k8;
+  return {plan.x + pad_left * 16,
+          plan.x_slot_bytes,
+          unit_k8 * k8_bytes,
+          element_bytes == 2 ? k8_bytes : plan.x_part_bytes,
+          std::countr_zero(static_cast<unsigned>(slot_units)),
+          slot_units * c.x_slots};
+}
+
 inline int loader_warps_of(const Config& c) {
   return c.wide ? Traits<float, 1, 128, true, false>::kLoaderWarps : Traits<float, 1, 128, false, false>::kLoaderWarps;
 }
@@ -20,26 +33,23 @@ inline int loader_warps_of(const Config& c) {
 // What a launch receives for one call, whose tiles go to `destination` in elements of `element_bytes`.
 inline Parameters parameters_of(const Arguments& arguments, const Config& config, const SyncSlot& slot,
                                 const void* destination, int element_bytes, int loader_warps) {
-  const bool aligned = reinterpret_cast<uintptr_t>(destination) % 32 == 0;
-  const Store store = config.staged ? Store::kStaged : aligned ? Store::kVectors : Store::kElements;
-  const bool channels_first = arguments.layout == CONVNORM_NCL;
-  const Input input = {arguments.x,
-                       arguments.c * arguments.l,
-                       static_cast<int>(arguments.c),
-                       static_cast<int>(arguments.l),
-                       static_cast<int>(arguments.stride),
-                       static_cast<int>(arguments.pad_left),
-                       static_cast<int>(channels_first ? arguments.l : 1),
-                       static_cast<int>(channels_first ? 1 : arguments.c)};
   const SharedPlan plan(config, element_bytes);
   const bool plain_fill = config.plain_fill && reinterpret_cast<uintptr_t>(arguments.x) % 4 == 0;
   const int element_of_x = arguments.dtype == CONVNORM_F32 ? 4 : 2;
   const auto x = reinterpret_cast<uintptr_t>(arguments.x);
   const bool vectors_of_x = x % 16 == 0 && arguments.l * element_of_x % 16 == 0;
   const bool fours_aligned = config.by_fours && arguments.l % 4 == 0 && x % (4 * element_of_x) == 0;
-  return {input,         plain_fill, vectors_of_x, x_arrivals(config, arguments.dtype, plain_fill, loader_warps),
-          fours_aligned, config,     plan,         slot,
-          store,         arguments};
+  return {input_of(arguments),
+          plain_fill,
+          vectors_of_x,
+          x_arrivals(config, arguments.dtype, plain_fill, loader_warps),
+          plain_fill_of(config, plan, static_cast<int>(arguments.pad_left), element_of_x),
+          fours_aligned,
+          config,
+          plan,
+          slot,
+          store_of(destination, config.staged),
+          arguments};
 }
 
 template <class T>

@@ -33,7 +33,7 @@ class Sm90Onchip final : public CudaExecutable {
     return {
         {"tile", fmt::format("{} channels x {} columns ({} samples x {} positions)", kBlockRows * c.warpgroups,
                              c.tile_columns, c.samples, c.tile_positions)},
-        {"products", std::to_string(c.parts * (c.parts + 1) / 2)},
+        {"products", std::to_string(products_of(c.parts))},
         {"epilogue", c.by_warps ? "by warps" : "by warpgroups"},
         {"order", c.staggered ? "warpgroups one after the other" : "warpgroups side by side"},
         {"x", fmt::format("{} of {} chunks of {} channels, {} rows, {} bytes each", c.x_slots, c.chunks,

@@ -2,19 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 
-#include "epilogue/ops.hpp"
 #include "kernels/cuda/planning.hpp"
 
 namespace convnorm::cuda::sm90_onchip {
 
 namespace {
 
-constexpr int kMostSamples = 16;
-constexpr int kMostRows = (1 << 14) - 1;    // of an x slot: the K step of a descriptor has 14 bits
-constexpr int64_t kMostChannels = 1 << 16;  // of y: as far as Divisor reaches
-constexpr int64_t kMostPositions = int64_t{1} << 28;
 // A weight stage of 24 KiB: streaming alone, stages of 8 KiB reach 28 bytes a clock and SM, 24 KiB 75.
 constexpr int kStageBytes = 24 << 10;
 
@@ -26,18 +20,6 @@ constexpr double kProductCycles64 = 42;      // m64n64k16: operands take 128 byt
 constexpr double kLoadItemCycles = 14;       // eight channels of a row of x, over all loader warps
 constexpr double kFixedCycles = 4000;        // launch, first x, exchange
 
-// Few products over strongly correlated inputs, as in raw audio, cancel far more than random ones: the error of two
-// parts would grow past the contract, and a third costs little where so little is multiplied.
-constexpr int64_t kRawSignalProducts = 64;
-
-int parts_of(const Problem& p) {
-  if (p.dtype != CONVNORM_F32 || p.precision == CONVNORM_MEDIUM) return 1;
-  const bool raw_signal = p.c * p.k <= kRawSignalProducts;
-  return p.precision == CONVNORM_HIGHEST || raw_signal ? 3 : 2;
-}
-
-int products_of(int parts) { return parts * (parts + 1) / 2; }
-
 std::string text(int64_t value) { return std::to_string(value); }
 
 // What no tile shape can mend.
@@ -45,16 +27,9 @@ std::optional<std::string> refusal(const Problem& p, const Sizes& sizes, const D
   if (device.major != 9 || device.minor != 0) {
     return "needs wgmma of compute capability 9.0; this is " + device.architecture();
   }
-  if (p.layout != CONVNORM_NCL) return "layout=nlc: tensors are taken channels first";
   if (p.conv_groups != 1) return "cg=" + text(p.conv_groups) + ": all channels share one product";
   if (has_post(p, CONVNORM_GLU)) return "post=glu: the two halves of the channels lie in different tiles";
-  if (p.n == 0 || sizes.l_out == 0 || p.l == 0) return "there is nothing to compute";
-  if (sizes.l_out >= kMostPositions || p.l >= kMostPositions || p.n >= kMostPositions || p.o >= kMostChannels ||
-      p.c >= kMostPositions || p.k >= kMostRows || p.stride >= kMostRows || p.dilation >= kMostPositions ||
-      p.pad_left >= kMostPositions) {
-    return "sizes exceed the kernel's 32-bit positions and 16-bit channels";
-  }
-  return std::nullopt;
+  return refuse_on_chip(p, sizes, false);
 }
 
 // One tile shape with its rings, or the reason why it does not fit.
@@ -65,99 +40,24 @@ class Candidate {
     c_.parts = parts_of(p);
     c_.tile_columns = columns;
     c_.warpgroups = warpgroups;
-    c_.warpgroups_log2 = warpgroups == 4 ? 2 : warpgroups - 1;
     c_.wide = warpgroups > 2;
   }
 
   std::variant<Config, std::string> configure() {
-    choose_columns();
-    if (auto reason = choose_work()) return *reason;
+    if (auto reason = divide_into_tiles(p_, sizes_, device_.sm_count, c_)) return *reason;
+    if (auto reason = lay_out_rows(p_, sizes_, c_, c_)) return *reason;
     if (auto reason = choose_rings()) return *reason;
     derive();
     return c_;
   }
 
  private:
-  void choose_columns() {
-    c_.samples_log2 = 0;
-    while (2 << c_.samples_log2 <= kMostSamples && (sizes_.l_out << (c_.samples_log2 + 1)) <= c_.tile_columns &&
-           (1 << c_.samples_log2) < p_.n) {
-      ++c_.samples_log2;
-    }
-    c_.samples = 1 << c_.samples_log2;
-    c_.tile_positions = c_.tile_columns >> c_.samples_log2;
-    c_.staged = c_.samples > 1 || sizes_.l_out * element_size(p_.dtype) % 32 != 0;
-  }
-
-  std::optional<std::string> choose_work() {
-    const int tile_rows = kBlockRows * c_.warpgroups;
-    const bool norm = has_norm(p_);
-    const int group_rows = static_cast<int>(sizes_.o_per_norm_group);
-    c_.row_tiles = static_cast<int>(quotient_up(p_.o, tile_rows));
-    c_.blocks = c_.row_tiles * c_.warpgroups;
-    c_.column_tiles = static_cast<int>(quotient_up(sizes_.l_out, c_.tile_positions));
-    c_.sample_blocks = static_cast<int>(quotient_up(p_.n, c_.samples));
-    c_.domain_column_tiles = norm ? c_.column_tiles : 1;
-    c_.domain_row_tiles = norm ? std::min(group_rows / std::gcd(group_rows, tile_rows), c_.row_tiles) : 1;
-    c_.row_domains = WideDivisor(static_cast<uint32_t>(quotient_up(c_.row_tiles, c_.domain_row_tiles)));
-    const int64_t team = int64_t{c_.domain_row_tiles} * c_.domain_column_tiles;
-    if (team > device_.sm_count) {
-      return "a group's outputs take " + text(team) + " tiles of " + text(tile_rows) + " channels x " +
-             text(c_.tile_columns) + " columns, more than the " + text(device_.sm_count) + " SMs";
-    }
-    const int64_t domains = int64_t{c_.row_domains.value} * (c_.column_tiles / c_.domain_column_tiles) * c_.sample_blocks;
-    if (domains >= kMostPositions) return "sizes exceed 32-bit tile counts";
-    c_.team_ctas = static_cast<int>(team);
-    c_.domains = static_cast<int>(domains);
-    c_.teams = static_cast<int>(std::min<int64_t>(domains, device_.sm_count / team));
-    c_.iterations = static_cast<int>(quotient_up(domains, c_.teams));
-    // Even out: no team has more than one domain less than another, so fewer teams may do as well.
-    c_.teams = static_cast<int>(quotient_up(domains, c_.iterations));
-    const bool crosses_blocks = norm && kBlockRows % group_rows != 0 && p_.o > kBlockRows;
-    c_.words_per_warpgroup = 0;
-    if (norm && (c_.column_tiles > 1 || crosses_blocks)) {
-      c_.words_per_warpgroup = c_.samples == 1 ? std::min(kBlockRows, kBlockRows / group_rows + 2) : 2 * c_.samples;
-    }
-    choose_epilogue();
-    return std::nullopt;
-  }
-
-  void choose_epilogue() {
-    const int group_rows = static_cast<int>(sizes_.o_per_norm_group);
-    const bool norm = has_norm(p_);
-    // A warp takes 16 rows, the way wgmma deals them out.
-    const bool whole_pieces = !norm || group_rows % kWarpRows == 0 || kWarpRows % group_rows == 0;
-    const auto needs_no_tensor = [](const auto& stage) { return op_info(stage.op).kind == OpKind::pointwise; };
-    c_.by_warps = c_.tile_columns == 128 && c_.samples == 1 && !c_.staged && !p_.lengths &&
-                  p_.pre.op == CONVNORM_NONE && whole_pieces &&
-                  std::all_of(p_.post, p_.post + p_.post_count, needs_no_tensor);
-    c_.words = c_.words_per_warpgroup * c_.ctas() * c_.warpgroups;
-    if (!c_.by_warps) return;
-    c_.last_columns = static_cast<int>(sizes_.l_out - int64_t{c_.column_tiles - 1} * c_.tile_columns);
-    if (!norm) return;
-    c_.piece_rows_log2 = std::countr_zero(static_cast<unsigned>(std::min(group_rows, kWarpRows)));
-    c_.group_pieces = std::max(1, group_rows / kWarpRows);
-    c_.participants = c_.group_pieces * c_.column_tiles;
-    c_.gather_lanes_log2 = std::min(5, static_cast<int>(std::bit_width(static_cast<unsigned>(c_.participants - 1))));
-    const int64_t domain_rows = int64_t{c_.domain_row_tiles} * kBlockRows * c_.warpgroups;
-    c_.domain_groups = static_cast<int>(quotient_up(domain_rows, group_rows));
-    if (c_.participants > 1) c_.words = std::max(c_.words, c_.teams * c_.domain_groups * c_.participants);
-  }
-
   std::optional<std::string> choose_rings() {
-    c_.last_shift = static_cast<int>((p_.k - 1) * p_.dilation / p_.stride);
-    const int64_t phase_rows = (int64_t{c_.tile_positions} + c_.last_shift) * c_.samples;
-    const int64_t rows = (phase_rows * p_.stride + 7) / 8 * 8;
-    if (rows > kMostRows) return "an x slot would have " + text(rows) + " rows, more than a descriptor can step over";
-    c_.phase_rows = static_cast<int>(phase_rows);
-    c_.slot_rows = Divisor(static_cast<uint32_t>(rows));
-    c_.phase_row_divisor = Divisor(static_cast<uint32_t>(phase_rows));
-
     const int k16_steps = static_cast<int>(quotient_up(p_.c, 16));
     const int element = static_cast<int>(element_size(p_.dtype));
     // Chunks as large as leave room, and that pad few channels.
     for (int chunk_k16 = 4; chunk_k16 >= 1; chunk_k16 /= 2) {
-      if (chunk_k16 > 1 && (k16_steps % chunk_k16 != 0 || chunk_k16 * c_.parts > 4)) continue;
+      if (chunk_k16 > 1 && (k16_steps % chunk_k16 != 0 || chunk_k16 * c_.parts > kMostStepParts)) continue;
       c_.chunk_k16 = chunk_k16;
       c_.chunks = static_cast<int>(quotient_up(k16_steps, chunk_k16));
       const int tap_bytes = chunk_k16 * c_.parts * kStepBytes;
@@ -167,13 +67,12 @@ class Candidate {
       c_.tap_groups = static_cast<int>(quotient_up(p_.k, c_.stage_taps));
       if (fit_resident(element) || fit_ring(element)) return std::nullopt;
     }
-    return "two chunks of x (" + text(rows) + " rows each) and the weight ring do not fit in shared memory";
+    return "two chunks of x (" + text(c_.rows()) + " rows each) and the weight ring do not fit in shared memory";
   }
 
   // What the kernel would otherwise have to divide for.
   void derive() {
     c_.slot_items = 2 * c_.chunk_k16 * c_.rows();
-    c_.plain_rows = c_.samples == 1 && p_.stride == 1 && p_.pad == CONVNORM_ZEROS && !p_.lengths;
     // Copies are words at least; what is copied lies where its operands will, which must not be smaller.
     c_.plain_fill = c_.plain_rows && c_.tile_columns == 128 && p_.pad_left <= c_.last_shift &&
                     p_.l * element_size(p_.dtype) % 4 == 0 && 2 * c_.parts >= element_size(p_.dtype);
@@ -181,13 +80,9 @@ class Candidate {
     c_.fours_shift = static_cast<int>((4 - p_.pad_left % 4) % 4);
     c_.fours = Divisor(static_cast<uint32_t>(quotient_up(c_.phase_rows * p_.stride + c_.fours_shift, 4)));
     c_.halo_rows = Divisor(static_cast<uint32_t>(std::max(c_.last_shift, 1)));
-    c_.tap_shift = static_cast<int>(p_.dilation / p_.stride) * c_.samples;
-    c_.tap_phase = static_cast<int>(p_.dilation % p_.stride);
     c_.stage_step = c_.staggered ? 1 : c_.warpgroups;
     c_.block_slots = c_.stages_per_block() % c_.weight_slots;
     c_.block_parity = c_.stages_per_block() / c_.weight_slots % 2;
-    c_.group_rows = Divisor(static_cast<uint32_t>(std::max<int64_t>(sizes_.o_per_norm_group, 1)));
-    c_.column_tile_divisor = WideDivisor(static_cast<uint32_t>(c_.column_tiles));
   }
 
   int room(int element) const { return device_.shared_per_block_optin - SharedPlan(c_, element).bytes; }

@@ -8,21 +8,51 @@
 #include <type_traits>
 
 #include "kernels/cuda/arguments.hpp"
+#include "kernels/cuda/collective/store.cuh"
 #include "kernels/cuda/sm90_onchip/config.hpp"
 #include "kernels/cuda/sync_slots.hpp"
 
-namespace convnorm::cuda::sm90_onchip {
+namespace convnorm::cuda {
 
-struct Parameters;
 template <class T>
 class Epilogue;
 template <class T>
 class WarpEpilogue;
 
+}  // namespace convnorm::cuda
+
+namespace convnorm::cuda::sm90_onchip {
+
+// Where units of x go in the first fill of plain rows (x_loader.cuh): byte offsets in shared memory.
+struct PlainFill {
+  int first;            // of the tile's own positions, of unit 0
+  int slot_bytes;       // from chunk to chunk
+  int unit_bytes;       // from unit to unit of a chunk
+  int second;           // from one region of a unit to the other
+  int slot_units_log2;  // of a chunk
+  int units;
+};
+
+// What a launch receives. What is needed first comes first: parameters are fetched a line at a time, and nothing else
+// runs while the first loads wait for them.
+struct Parameters {
+  Input input;
+  bool plain_fill;    // the config's, and x is aligned
+  bool vectors_of_x;  // and its rows start on 16 bytes
+  int x_arrivals;     // of warps at a slot of x
+  PlainFill fill;
+  bool fours_aligned;  // the config's fours are vectors of x
+  Config config;
+  SharedPlan plan;
+  SyncSlot slot;
+  Store store;
+  Arguments arguments;
+};
+
 template <class ElementT, int kPartsT, int kColumnsT, bool kWideT, bool kByWarpsT>
 struct Traits {
   // What a launch receives, and what becomes of a tile: sm90_two_pass, whose tiles are computed alike, has its own.
-  using Launch = Parameters;
+  using Parameters = sm90_onchip::Parameters;
   using TileEpilogue = std::conditional_t<kByWarpsT, WarpEpilogue<Traits>, Epilogue<Traits>>;
 
   using Element = ElementT;
@@ -30,7 +60,7 @@ struct Traits {
   static constexpr int kParts = kPartsT;
   static constexpr int kColumns = kColumnsT;
   static constexpr bool kWide = kWideT;
-  static constexpr bool kByWarps = kByWarpsT;  // the epilogue: warp_epilogue.cuh or epilogue.cuh
+  static constexpr bool kByWarps = kByWarpsT;  // the epilogue: warp_epilogue.cuh or block_epilogue.cuh
   static constexpr int kMostWarpgroups = kWide ? 4 : 2;
   static constexpr int kProducerWarps = kWide ? 4 : 8;  // the first feeds weights, the others load x
   static constexpr int kLoaderWarps = kProducerWarps - 1;
@@ -52,41 +82,12 @@ struct Traits {
   static_assert(kColumns == 64 || kColumns == 128);
 };
 
-// How y is written; collective/store.cuh says what each costs.
-enum class Store : int {
-  kVectors,   // one sample per tile, every row of y starts on a sector of 32 bytes
-  kStaged,    // through shared memory
-  kElements,  // for rows that would start on sectors if y itself did
-};
-
-// Where x lies, in the types in which the loader computes.
-struct Input {
-  const void* x;            // (N, C_in, L) or (N, L, C_in)
-  int64_t sample_elements;  // C_in * L
-  int channels, length;     // C_in, L
-  int stride, pad_left;
-  int channel_step, position_step;  // elements
-};
-
-// What a launch receives. What is needed first comes first: parameters are fetched a line at a time, and nothing else
-// runs while the first loads wait for them.
-struct Parameters {
-  Input input;
-  bool plain_fill;    // the config's, and x is aligned
-  bool vectors_of_x;  // and its rows start on 16 bytes
-  int x_arrivals;      // of warps at a slot of x
-  bool fours_aligned;  // the config's fours are vectors of x
-  Config config;
-  SharedPlan plan;
-  SyncSlot slot;
-  Store store;
-  Arguments arguments;
-};
-
 // Named barriers of the hardware.
 enum class NamedBarrier : int {
-  kWarpgroup = 1,    // + i: the threads of computing warpgroup i, or of the loader warps that make up one behind them
+  // + i: the threads of computing warpgroup i, or of the loader warps that make up one behind them
+  kWarpgroup = kFirstBlockBarrier,
   kInitialised = 6,  // + i: the warp that initialises barriers, and crew i, which waits for it
+  kFilled = 12,      // loader warps, which wait until computing ones have done their part of the first fill
 };
 
 // Warps that wait for initialised barriers at one place: computing warpgroups, and two crews of loader warps.

@@ -1,19 +1,12 @@
-// x (N, C_in, L) -> shared memory as [part][k8][row][8 channels] of 16 bits, the K-major layout without swizzle in
-// which the next row is the next 16 bytes: so one copy of x serves all taps.
-//
-// An item is one row's eight channels: eight loads, coalesced over the lanes, which take neighbouring rows; one 16-byte
-// store for each part.
+// x into its slots of shared memory, by the warps that load and, at first, by all others too.
 #pragma once
 
-#include "kernels/cuda/collective/store.cuh"
 #include "kernels/cuda/collective/wait.cuh"
-#include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/collective/x_rows.cuh"
 #include "kernels/cuda/ptx/async_copy.cuh"
 #include "kernels/cuda/ptx/barrier.cuh"
 #include "kernels/cuda/ptx/load.cuh"
-#include "kernels/cuda/ptx/memory.cuh"
 #include "kernels/cuda/sm90_onchip/traits.cuh"
-#include "kernels/cuda/sm90_onchip/walk.cuh"
 
 namespace convnorm::cuda::sm90_onchip {
 
@@ -39,18 +32,23 @@ __device__ __forceinline__ void await_barriers(int warp, int loader) {
 }
 
 template <class T>
-class XLoader {
+class XLoader : XRows<T> {
+  using Base = XRows<T>;
+  using Base::next_tile, Base::source_of, Base::load_channels, Base::store_parts;
+  using Base::p_, Base::in_, Base::c_, Base::walk_, Base::x_, Base::first_position_, Base::any_;
+  using typename Base::Source;
+
  public:
   using Element = typename T::Element;
-  using Operand = typename T::Operand;
 
-  __device__ __forceinline__ XLoader(const Parameters& p, unsigned char* shared)
-      : p_(p), in_(p.input), c_(p.config), shared_(shared), walk_(p.config) {}
+  __device__ __forceinline__ XLoader(const typename T::Parameters& p, unsigned char* shared)
+      : Base(p), shared_(shared) {}
 
   // The first x_slots chunks of the CTA's first tile, by all warps but the one that feeds weights; `loader` of them are
   // those that load x, or negative. Waits for await_barriers() behind the first loads.
   __device__ __forceinline__ void first_fill(int warp, int loader) {
-    const int threads = static_cast<int>(blockDim.x) - 32, thread = static_cast<int>(threadIdx.x) - (loader < 0 ? 0 : 32);
+    const int threads = static_cast<int>(blockDim.x) - 32,
+              thread = static_cast<int>(threadIdx.x) - (loader < 0 ? 0 : 32);
     any_ = next_tile();
     bool ready = false;
     // A thread takes the same one or two items of every chunk.
@@ -91,23 +89,79 @@ class XLoader {
 
   // The same where rows are positions: computing warpgroup 0, which multiplies first, loads one unit, the other
   // warpgroups and those of the loader warps that make up one take all others in turn. By asynchronous copies: little
-  // code, which a launch has to fetch first, and no registers for what is on its way.
-  __device__ __forceinline__ void first_fill_plain(int warp, int loader) {
+  // code, which a launch has to fetch first, and no registers for what is on its way. What can be done meanwhile is
+  // done between ask_for_own() and fill_own().
+  static __device__ __forceinline__ bool has_own(int loader) { return loader < 0 || loader >= T::kHaloWarps; }
+
+  __device__ __forceinline__ void ask_for_own(int warp, int loader) {
     any_ = next_tile();
-    if (loader >= 0 && loader < T::kHaloWarps) {
-      fill_halo(warp, loader);
-    } else {
-      fill_own(warp, loader);
+    const Units own(*this, warp, loader);
+    const Rows rows(*this);
+    int unit = own.first;
+#pragma unroll 1
+    for (int i = 0; i < kAhead; ++i, unit += own.step) ask_for(own, rows, unit);
+  }
+
+  __device__ __forceinline__ void fill_own(int warp, int loader) {
+    const Units own(*this, warp, loader);
+    const Rows rows(*this);
+    await_barriers<T>(warp, loader);
+#pragma unroll 1
+    for (int unit = own.first; unit < own.fill.units; unit += own.step) {
+      if (any_) {
+        ptx::wait_copies<kAhead - 1>();
+        ask_for(own, rows, unit + kAhead * own.step);
+        convert_unit(own.first, own.region(unit), own.fill.second);
+      }
+      publish(own.slot(unit), 1);
     }
   }
 
-  // Everything after the first fill, by the loader warps, with a loader of its own: what one would keep from the first fill
-  // would be spilled.
+  // Rows beside the tile's own, by the halo warps: an item is eight channels of one.
+  __device__ __forceinline__ void fill_halo(int warp, int loader) {
+    any_ = next_tile();
+    const int items = 2 * c_.last_shift * c_.chunk_k16 * c_.x_slots;
+    bool ready = false;
+#pragma unroll 1
+    for (int first = 32 * loader; first < items || !ready; first += 32 * T::kHaloWarps) {
+      const int item = first + threadIdx.x % 32;
+      const int k8 = static_cast<int>(c_.halo_rows.divide(item)), beside = item - k8 * c_.last_shift;
+      const int row = beside < in_.pad_left ? beside : beside + T::kColumns;
+      const int position = first_position_ + row;
+      const bool inside = any_ && item < items && static_cast<unsigned>(position) < static_cast<unsigned>(in_.length);
+      uint32_t bits[8];
+      load_channels(bits, {x_ + int64_t{8 * k8} * in_.length + position, inside ? in_.channels - 8 * k8 : 0}, 0, true);
+      if (!ready) {
+        ready = true;
+        await_barriers<T>(warp, loader);
+      }
+      const int slot = k8 >> __ffs(c_.chunk_k16);  // 2 * chunk_k16 to a slot
+      if (item < items) {
+        store_item(bits, slot, (k8 - slot * 2 * c_.chunk_k16) * c_.rows() + row);
+      }
+    }
+    ptx::fence_proxy_async();
+    __syncwarp();
+    for (int slot = threadIdx.x % 32; slot < c_.x_slots; slot += 32)
+      ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot));
+  }
+
+  // By computing warps after the first fill, for a loader that refills. An empty slot says as much, by way of the warps that
+  // emptied it; this says it to racecheck too.
+  __device__ __forceinline__ void hand_over() const {
+    ptx::named_barrier_arrive(static_cast<int>(NamedBarrier::kFilled), 128 * c_.warpgroups + 32 * T::kLoaderWarps);
+  }
+
+  // Everything after the first fill, by the loader warps, with a loader of its own: what one would keep from the first
+  // fill would be spilled.
   __device__ __forceinline__ void refill(int loader_warp) {
     constexpr int kThreads = 32 * T::kLoaderWarps;
     const int thread = 32 * loader_warp + threadIdx.x % 32;
     // By proxy for all that took part in the first fill.
     const uint32_t arrivals = loader_warp == 0 ? p_.x_arrivals - (T::kLoaderWarps - 1) : 1;
+    if constexpr (T::kFours) {
+      ptx::named_barrier(static_cast<int>(NamedBarrier::kFilled), 128 * c_.warpgroups + 32 * T::kLoaderWarps);
+    }
     if (!next_tile()) return;
     int slot = 0;
     uint32_t parity = 0;
@@ -140,39 +194,27 @@ class XLoader {
   static constexpr int kUnitChannels = kPairs ? 16 : 8;
   static constexpr int kRowBytes = T::kColumns * sizeof(Element);
 
-  // Units group, group + step, ... by warpgroup `group`.
-  __device__ __forceinline__ void fill_own(int warp, int loader) {
-    const int group = loader < 0 ? warp / 4 : c_.warpgroups;
-    const int slot_units_log2 = __ffs(c_.chunk_k16) - (kPairs ? 1 : 0), units = c_.x_slots << slot_units_log2;
-    const int groups = c_.warpgroups + (T::kLoaderWarps > T::kHaloWarps ? 1 : 0);
-    const int step = group == 0 ? units : groups - 1;
-    const uint32_t own = ptx::shared_address(shared_) + p_.plan.x + in_.pad_left * 16;
-    const int k8_bytes = c_.rows() * 16, second = kPairs ? k8_bytes : p_.plan.x_part_bytes;
-    const auto region = [&](int unit) {
-      const int slot = unit >> slot_units_log2, its_unit = unit - (slot << slot_units_log2);
-      return own + slot * p_.plan.x_slot_bytes + its_unit * (kPairs ? 2 : 1) * k8_bytes;
-    };
-    int asked = 0;  // units
-    const Rows rows(*this);
-#pragma unroll 1
-    for (int unit = group; unit < units && any_; unit += step, ++asked) {
-      if (p_.vectors_of_x) {
-        rows.template copy<1>(unit, region(unit), second);
-      } else {
-        rows.template copy<4>(unit, region(unit), second);
-      }
-      ptx::commit_copies();
+  // Units that a warpgroup has on their way. All at once would be late: the first of them would come among the last of
+  // others.
+  static constexpr int kAhead = 2;
+
+  // Those of a warpgroup: first, first + step, ...
+  struct Units {
+    const PlainFill& fill;
+    const uint32_t shared;
+    const int first, step;
+
+    __device__ __forceinline__ Units(const XLoader& of, int warp, int loader)
+        : fill(of.p_.fill),
+          shared(ptx::shared_address(of.shared_) + fill.first),
+          first(loader < 0 ? warp / 4 : of.c_.warpgroups),
+          step(first == 0 ? fill.units : of.c_.warpgroups - (T::kLoaderWarps > T::kHaloWarps ? 0 : 1)) {}
+
+    __device__ __forceinline__ int slot(int unit) const { return unit >> fill.slot_units_log2; }
+    __device__ __forceinline__ uint32_t region(int unit) const {
+      return shared + slot(unit) * fill.slot_bytes + (unit - (slot(unit) << fill.slot_units_log2)) * fill.unit_bytes;
     }
-    await_barriers<T>(warp, loader);
-#pragma unroll 1
-    for (int unit = group; unit < units; unit += step) {
-      if (any_) {
-        wait_for_all_but(--asked);
-        convert_unit(group, region(unit), second);
-      }
-      publish(unit >> slot_units_log2, 1);
-    }
-  }
+  };
 
   // A thread's share of copying rows, channels of x: a piece of 16 bytes of two rows of a unit.
   struct Rows {
@@ -212,20 +254,16 @@ class XLoader {
     }
   };
 
-  // Until at most `units` of those that this thread has asked for are on their way.
-  static __device__ __forceinline__ void wait_for_all_but(int units) {
-    switch (units) {
-      case 0:
-        return ptx::wait_copies<0>();
-      case 1:
-        return ptx::wait_copies<1>();
-      case 2:
-        return ptx::wait_copies<2>();
-      case 3:
-        return ptx::wait_copies<3>();
-      default:
-        return ptx::wait_copies<4>();
+  // An empty group of copies past the last unit, so that as many are on their way as waits count on.
+  __device__ __forceinline__ void ask_for(const Units& own, const Rows& rows, int unit) const {
+    if (unit < own.fill.units && any_) {
+      if (p_.vectors_of_x) {
+        rows.template copy<1>(unit, own.region(unit), own.fill.second);
+      } else {
+        rows.template copy<4>(unit, own.region(unit), own.fill.second);
+      }
     }
+    ptx::commit_copies();
   }
 
   // A unit that has been copied to `at` and `second` bytes further on becomes operands there, by a warpgroup.
@@ -240,8 +278,8 @@ class XLoader {
 #pragma unroll
       for (int j = 0; j < 8; ++j) bits[j] = *reinterpret_cast<const uint32_t*>(mine + j * kRowBytes + 4 * pair);
       ptx::named_barrier(barrier, 128);  // all have read
-      store_halves<0x5410>(bits, mine + 32 * pair);
-      store_halves<0x7632>(bits, mine + 32 * pair + 16);
+      Base::template store_halves<0x5410>(bits, mine + 32 * pair);
+      Base::template store_halves<0x7632>(bits, mine + 32 * pair + 16);
     } else {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
@@ -306,7 +344,7 @@ class XLoader {
       for (int j = 0; j < 8; ++j) of_row[j] = four.bits[j][e * kWords / 4];
       if (elsewhere) load_channels(of_row, source_of(its_item, true), chunk, true);
       if (kWords == 2 && e % 2 == 1 && !elsewhere) {
-        store_halves<0x7632>(of_row, shared_ + p_.plan.x + slot * p_.plan.x_slot_bytes + its_item * 16);
+        Base::template store_halves<0x7632>(of_row, shared_ + p_.plan.x + slot * p_.plan.x_slot_bytes + its_item * 16);
       } else {
         store_item(of_row, slot, its_item);
       }
@@ -330,7 +368,7 @@ class XLoader {
     }
   }
 
-  // A slot by fours. While one is converted, the next is on its way, where there are registers for both.
+  // A slot by fours. While one is converted, the next is on its way.
   template <bool kAligned>
   __device__ __forceinline__ void fill_by_fours(int thread, int threads, int slot, uint32_t parity, int chunk) const {
     const int items = 2 * c_.chunk_k16 * static_cast<int>(c_.fours.value);
@@ -340,21 +378,14 @@ class XLoader {
     await_empty(slot, parity);
 #pragma unroll 1
     for (int item = thread; item < items; item += threads) {
-      if constexpr (T::kWide) {
-        if (item > thread) load_four(four, item, chunk);
-        store_four(four, slot, chunk);
-      } else {
-        Four<kAligned> next;
-        load_four(next, item + threads, chunk);
-        store_four(four, slot, chunk);
-        four = next;
-      }
+      Four<kAligned> next;
+      load_four(next, item + threads, chunk);
+      store_four(four, slot, chunk);
+      four = next;
     }
   }
 
-  // That the slot was full follows, by way of the warpgroups that read it, which racecheck does not.
   __device__ __forceinline__ void await_empty(int slot, uint32_t parity) const {
-    wait(barrier(p_.plan.x_full, slot), parity, "a full slot of x");
     wait(barrier(p_.plan.x_empty, slot), parity, "an empty slot of x");
   }
 
@@ -373,131 +404,8 @@ class XLoader {
     }
   }
 
-  // Rows beside the tile's own, by the halo warps: an item is eight channels of one.
-  __device__ __forceinline__ void fill_halo(int warp, int loader) {
-    const int items = 2 * c_.last_shift * c_.chunk_k16 * c_.x_slots;
-    bool ready = false;
-#pragma unroll 1
-    for (int first = 32 * loader; first < items || !ready; first += 32 * T::kHaloWarps) {
-      const int item = first + threadIdx.x % 32;
-      const int k8 = static_cast<int>(c_.halo_rows.divide(item)), beside = item - k8 * c_.last_shift;
-      const int row = beside < in_.pad_left ? beside : beside + T::kColumns;
-      const int position = first_position_ + row;
-      const bool inside = any_ && item < items && static_cast<unsigned>(position) < static_cast<unsigned>(in_.length);
-      uint32_t bits[8];
-      load_channels(bits, {x_ + int64_t{8 * k8} * in_.length + position, inside ? in_.channels - 8 * k8 : 0}, 0, true);
-      if (!ready) {
-        ready = true;
-        await_barriers<T>(warp, loader);
-      }
-      const int slot = k8 >> __ffs(c_.chunk_k16);  // 2 * chunk_k16 to a slot
-      if (item < items) {
-        store_item(bits, slot, (k8 - slot * 2 * c_.chunk_k16) * c_.rows() + row);
-      }
-    }
-    ptx::fence_proxy_async();
-    __syncwarp();
-    for (int slot = threadIdx.x % 32; slot < c_.x_slots; slot += 32) ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot));
-  }
-
-  // Eight channels of a row of chunk 0.
-  struct Source {
-    const Element* address;
-    int channels;  // from here to the last one; none or fewer for zeros
-  };
-
-  __device__ __forceinline__ bool next_tile() {
-    const bool any = walk_.next();
-    x_ = static_cast<const Element*>(in_.x) + int64_t{walk_.first_sample} * in_.sample_elements;
-    first_position_ = walk_.first_position * in_.stride - in_.pad_left;
-    return any;
-  }
-
-  __device__ __forceinline__ Source source_of(int item, bool wanted) const {
-    const int k8 = static_cast<int>(c_.slot_rows.divide(item));
-    const int row = item - k8 * c_.rows();
-    wanted = wanted && item < c_.slot_items;
-    const Element* address = x_ + int64_t{8 * k8} * in_.channel_step;
-    if (c_.plain_rows) {
-      const int source = first_position_ + row;
-      wanted = wanted && static_cast<unsigned>(source) < static_cast<unsigned>(in_.length);
-      address += source;
-    } else {
-      wanted = wanted && general_source(row, address);
-    }
-    return {address, wanted ? in_.channels - 8 * k8 : 0};
-  }
-
-  // As bits of elements; zeros in the padding and past the last channel or sample.
-  __device__ __forceinline__ void load_channels(uint32_t (&bits)[8], const Source& source, int chunk,
-                                                bool wanted) const {
-    const int first = chunk * 16 * c_.chunk_k16;
-    const Element* address = source.address + int64_t{first} * in_.channel_step;
-    const int channels = wanted ? source.channels - first : 0;
-    if ((in_.channels & 7) == 0) {  // all eight or none
-#pragma unroll
-      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > 0);
-    } else {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > j);
-    }
-  }
-
-  // Moves `address` to what a row comes from; false for zeros.
-  __device__ __forceinline__ bool general_source(int row, const Element*& address) const {
-    const Arguments& a = p_.arguments;
-    int phase = 0;
-    if (in_.stride > 1) {
-      phase = static_cast<int>(c_.phase_row_divisor.divide(row));
-      row -= phase * c_.phase_rows;
-    }
-    const int sample = row & (c_.samples - 1), n = walk_.first_sample + sample;
-    if (n >= a.n) return false;
-    const auto length = static_cast<int>(sample_length(a, n));
-    int i = first_position_ + (row >> c_.samples_log2) * in_.stride + phase;
-    if (i < 0 || i >= length) {
-      if (a.pad == CONVNORM_ZEROS || length == 0) return false;
-      if (a.pad == CONVNORM_REFLECT) i = i < 0 ? -i : 2 * (length - 1) - i;
-      i = max(0, min(i, length - 1));
-    }
-    address += int64_t{sample} * in_.sample_elements + int64_t{i} * in_.position_step;
-    return true;
-  }
-
   __device__ __forceinline__ void store_item(const uint32_t (&bits)[8], int slot, int item) const {
-    unsigned char* destination = shared_ + p_.plan.x + slot * p_.plan.x_slot_bytes + item * 16;
-    if constexpr (sizeof(Element) == 2) {
-      store_halves<0x5410>(bits, destination);
-    } else {
-      store_parts(bits, destination);
-    }
-  }
-
-  // The lower or the upper halves of eight words.
-  template <unsigned kHalves>
-  static __device__ __forceinline__ void store_halves(const uint32_t (&bits)[8], unsigned char* destination) {
-    *reinterpret_cast<uint4*>(destination) =
-        make_uint4(__byte_perm(bits[0], bits[1], kHalves), __byte_perm(bits[2], bits[3], kHalves),
-                   __byte_perm(bits[4], bits[5], kHalves), __byte_perm(bits[6], bits[7], kHalves));
-  }
-
-  __device__ __forceinline__ void store_parts(const uint32_t (&bits)[8], unsigned char* destination) const {
-    float rest[8];
-#pragma unroll
-    for (int j = 0; j < 8; ++j) rest[j] = __uint_as_float(bits[j]);
-#pragma unroll
-    for (int part = 0; part < T::kParts; ++part) {
-      uint32_t packed[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) packed[j] = pack_pair<Operand>(rest[2 * j], rest[2 * j + 1]);
-      *reinterpret_cast<uint4*>(destination + part * p_.plan.x_part_bytes) =
-          make_uint4(packed[0], packed[1], packed[2], packed[3]);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        rest[2 * j] -= __uint_as_float(packed[j] << 16);
-        rest[2 * j + 1] -= __uint_as_float(packed[j] & 0xffff0000u);
-      }
-    }
+    Base::store_item(bits, shared_ + p_.plan.x + slot * p_.plan.x_slot_bytes + item * 16);
   }
 
   __device__ __forceinline__ uint32_t barrier(int first, int slot) const {
@@ -511,14 +419,7 @@ class XLoader {
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot), arrivals);
   }
 
-  const Parameters& p_;
-  const Input& in_;
-  const Config& c_;
   unsigned char* const shared_;
-  Walk walk_;
-  const Element* x_;    // of the tile's first sample
-  int first_position_;  // in x, of the tile's first row; negative in the padding
-  bool any_;            // there is a first tile
 };
 
 }  // namespace convnorm::cuda::sm90_onchip

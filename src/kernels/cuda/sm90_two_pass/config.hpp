@@ -18,7 +18,6 @@ enum class Way : int {
 enum class Width : int {
   kPair,  // two CTAs of one warpgroup share an SM: the epilogue of one runs under the products of the other
   kTwo,   // up to two warpgroups of one CTA
-  kFour,  // four of them
 };
 
 struct Config {

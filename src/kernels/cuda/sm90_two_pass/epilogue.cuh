@@ -4,7 +4,7 @@
 #include "kernels/cuda/collective/row_ops.cuh"
 #include "kernels/cuda/collective/store.cuh"
 #include "kernels/cuda/ptx/barrier.cuh"
-#include "kernels/cuda/sm90_onchip/walk.cuh"
+#include "kernels/cuda/collective/walk.cuh"
 #include "kernels/cuda/sm90_two_pass/row_norm.cuh"
 #include "kernels/cuda/sm90_two_pass/traits.cuh"
 
@@ -23,11 +23,11 @@ class Epilogue {
   __device__ __forceinline__ Epilogue(const Parameters& p, unsigned char* shared, int warp)
       : p_(p), c_(p.config), shared_(shared), warpgroup_(warp / 4), at_(threadIdx.x % 128) {}
 
-  __device__ __forceinline__ void begin(const sm90_onchip::Walk& walk, bool) {
+  __device__ __forceinline__ void begin(const Walk& walk, bool) {
     const Arguments& a = p_.arguments;
     block_ = (walk.row_tile << c_.warpgroups_log2) + warpgroup_;
-    const int thread = threadIdx.x % 128, channel = block_ * sm90_onchip::kBlockRows + thread;
-    const bool wanted = thread < sm90_onchip::kBlockRows && channel < a.o;
+    const int thread = threadIdx.x % 128, channel = block_ * kBlockRows + thread;
+    const bool wanted = thread < kBlockRows && channel < a.o;
     Before before = {packed_fault(a), 0};
     if (wanted && a.bias != nullptr) before.bias += load_parameter<Element>(a, a.bias, channel);
     if (wanted && a.pre == CONVNORM_PRELU) {
@@ -36,15 +36,15 @@ class Epilogue {
     RowNorm norm = {0, 0, 0, 0};
     if (kFinish && wanted) norm = row_norm<Element>(a, p_.norms, walk.first_sample, channel);
     sync();  // the tables are free
-    if (thread < sm90_onchip::kBlockRows) {
+    if (thread < kBlockRows) {
       before_table()[thread] = before;
       if constexpr (kFinish) norm_table()[thread] = norm;
     }
   }
 
-  __device__ __forceinline__ void run(const sm90_onchip::Walk& walk, float (&d)[kValues]) const {
+  __device__ __forceinline__ void run(const Walk& walk, float (&d)[kValues]) const {
     const Arguments& a = p_.arguments;
-    const int first_channel = block_ * sm90_onchip::kBlockRows;
+    const int first_channel = block_ * kBlockRows;
     if (first_channel >= a.o) return;
     sync();
     const Columns columns = {walk.first_sample, walk.first_position, 0};
@@ -71,10 +71,10 @@ class Epilogue {
   }
 
   __device__ __forceinline__ Before* before_table() const {
-    return reinterpret_cast<Before*>(shared_ + p_.plan.statistics) + warpgroup_ * sm90_onchip::kBlockRows;
+    return reinterpret_cast<Before*>(shared_ + p_.plan.statistics) + warpgroup_ * kBlockRows;
   }
   __device__ __forceinline__ RowNorm* norm_table() const {
-    return reinterpret_cast<RowNorm*>(shared_ + p_.plan.rows) + warpgroup_ * sm90_onchip::kBlockRows;
+    return reinterpret_cast<RowNorm*>(shared_ + p_.plan.rows) + warpgroup_ * kBlockRows;
   }
 
   __device__ __forceinline__ RowMoments* moment_table() const {
@@ -96,7 +96,7 @@ class Epilogue {
   }
 
   // A row at a time; the other one then takes its place, so that the code exists once.
-  __device__ __forceinline__ void measure(const Destination& to, const sm90_onchip::Walk& walk, int end,
+  __device__ __forceinline__ void measure(const Destination& to, const Walk& walk, int end,
                                           float (&d)[kValues]) const {
     const Arguments& a = p_.arguments;
     auto staged = staged_rows(to);
@@ -112,7 +112,7 @@ class Epilogue {
       if (a.pre == CONVNORM_NONE) moments.mean += before.bias;
       if (at_.quad == 0) moment_table()[row] = moments;
       if (p_.z != nullptr) {
-        if (p_.store == sm90_onchip::Store::kVectors) {
+        if (p_.store == Store::kVectors) {
           store_tiles<float, T::kTiles8>(v, at_, h, 0, to);
         } else {
 #pragma unroll
@@ -120,7 +120,7 @@ class Epilogue {
             float step[8];
 #pragma unroll
             for (int i = 0; i < 8; ++i) step[i] = v[first + i];
-            if (p_.store == sm90_onchip::Store::kStaged) {
+            if (p_.store == Store::kStaged) {
               staged.put(step, h, first / 2);
             } else {
               store_elements<float>(step, at_, h, first / 2, to);
@@ -136,8 +136,8 @@ class Epilogue {
   }
 
   // Rows to the block's pieces of groups, eight lanes to a piece.
-  __device__ __forceinline__ void merge_rows(const sm90_onchip::Walk& walk, int end) const {
-    constexpr int kRows = sm90_onchip::kBlockRows, kLanes = 8;
+  __device__ __forceinline__ void merge_rows(const Walk& walk, int end) const {
+    constexpr int kRows = kBlockRows, kLanes = 8;
     const GroupPieces& pieces = p_.pieces;
     const int group_rows = static_cast<int>(c_.group_rows.value), first_channel = block_ * kRows;
     const int first_group = static_cast<int>(c_.group_rows.divide(first_channel));
@@ -232,9 +232,9 @@ class Epilogue {
             if (at_.column(first_tile + i / 2, i % 2) >= end) step[i] = 0.0f;
           }
         }
-        if (p_.store == sm90_onchip::Store::kVectors) {
+        if (p_.store == Store::kVectors) {
           store_tiles<Element, 4>(step, at_, h, first_tile, to);
-        } else if (p_.store == sm90_onchip::Store::kStaged) {
+        } else if (p_.store == Store::kStaged) {
           staged.put(step, h, first_tile);
         } else {
           store_elements<Element>(step, at_, h, first_tile, to);

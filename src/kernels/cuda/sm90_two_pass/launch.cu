@@ -10,9 +10,6 @@ namespace {
 
 template <Pass kPass, class Element, int kParts>
 void launch_shape(const Parameters& parameters, Width width, cudaStream_t stream) {
-  if constexpr (kPass == Pass::kMeasure) {  // the few products that are worth computing twice need no large tiles
-    if (width == Width::kFour) return launch_instance<Traits<Element, kParts, Width::kFour, kPass>>(parameters, stream);
-  }
   width == Width::kPair ? launch_instance<Traits<Element, kParts, Width::kPair, kPass>>(parameters, stream)
                         : launch_instance<Traits<Element, kParts, Width::kTwo, kPass>>(parameters, stream);
 }

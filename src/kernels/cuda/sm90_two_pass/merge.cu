@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kMostThreads)
     merge_kernel(const __grid_constant__ Arguments a, const __grid_constant__ GroupPieces pieces,
                  any_arch::Norm* norms) {
   __shared__ double shared[kMostThreads / 32];
-  constexpr int kRows = sm90_onchip::kBlockRows;
+  constexpr int kRows = kBlockRows;
   for (int64_t item = blockIdx.x; item < a.n * a.groups; item += gridDim.x) {
     const int64_t n = item / a.groups;
     const auto group_rows = static_cast<int>(a.o_per_norm_group);

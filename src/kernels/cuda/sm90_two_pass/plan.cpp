@@ -16,13 +16,14 @@ struct Shape {
   Width width;
   int warpgroups;
 };
-constexpr Shape kShapes[] = {{Width::kFour, 4}, {Width::kTwo, 2}, {Width::kTwo, 1}, {Width::kPair, 1}};
+constexpr Shape kShapes[] = {{Width::kTwo, 2}, {Width::kTwo, 1}, {Width::kPair, 1}};
 
 // The first pass alone: a convolution without norm and ops after it, whose result has channels first.
-Problem first_pass_of(Problem p) {
-  p.groups = 0, p.affine = 0, p.post_count = 0;
-  p.layout = CONVNORM_NCL;
-  return p;
+Problem first_pass_of(const Problem& p) {
+  Problem first = without_norm(p);
+  first.post_count = 0;
+  first.layout = CONVNORM_NCL;
+  return first;
 }
 
 std::variant<Config, std::string> with_tiles(const Problem& p, const Sizes& sizes, DeviceLimits device,
@@ -46,7 +47,7 @@ std::variant<Config, std::string> with_tiles(const Problem& p, const Sizes& size
   // That first fill is shared out among more warps than a pair's CTA has.
   if (shape.width == Width::kPair) tiles.plain_fill = false;
   config.segments = tiles.column_tiles;
-  constexpr int kRows = sm90_onchip::kBlockRows;
+  constexpr int kRows = kBlockRows;
   config.blocks = static_cast<int>(quotient_up(p.o, kRows));
   // Of groups that do not fit evenly, a block may have an end and a beginning beside those that lie in it.
   const int64_t group_rows = sizes.o_per_norm_group;
@@ -64,7 +65,6 @@ std::optional<std::string> go_way(const Problem& p, const Sizes& sizes, Way way,
     if (glu) return "post=glu: the two halves of the channels lie in different tiles";
     if (channels_last) return "layout=nlc: tiles are stored channels first";
     if (p.dtype == CONVNORM_F32) return "dtype=f32: z lies in y, and reading it takes less than convolving again";
-    if (config.width == Width::kFour) return "there is no instance of such tiles";
   } else {
     config.in_place = p.dtype == CONVNORM_F32 && !glu && !channels_last;
     // Rows of the workspace start on sectors.
@@ -101,7 +101,7 @@ double estimated_us(const Problem& p, const Sizes& sizes, const DeviceLimits& de
   // 16 bits, by seven loader warps; from a block's last product to its last store; until the first product of a launch.
   constexpr double kProductCycles = 66, kWideItemCycles = 6.5, kNarrowItemCycles = 4.3, kEpilogueCycles = 3000,
                    kFirstCycles = 12000;
-  constexpr double kPairLoads = 1.3, kFourLoads = 2;    // with fewer loader warps
+  constexpr double kPairLoads = 1.3;                     // with fewer loader warps
   constexpr double kClockGhz = 1.7;                     // under load
   constexpr double kBytesPerUs = 3.3e6;                 // to and from memory
   constexpr double kFixedUs = 6, kUsPerSegment = 2e-3;  // launches; the merge of a group's segments
@@ -112,7 +112,6 @@ double estimated_us(const Problem& p, const Sizes& sizes, const DeviceLimits& de
   const double items = 2.0 * c.chunks * c.chunk_k16 * c.rows();
   double loads = items * (p.dtype == CONVNORM_F32 ? kWideItemCycles : kNarrowItemCycles);
   if (config.width == Width::kPair) loads *= kPairLoads;
-  if (config.width == Width::kFour) loads *= kFourLoads;
   double tile = std::max(math, loads), rounds = c.iterations;
   if (config.width == Width::kPair) {
     tile = std::max(tile, (math + kEpilogueCycles) / 2);

@@ -34,7 +34,7 @@ class Sm90TwoPass final : public CudaExecutable {
         {"second pass", config_.way == Way::kRecompute ? "convolves again"
                         : config_.in_place             ? "normalises z, which lies in y"
                                                        : "normalises z, which lies in the workspace"},
-        {"tile", fmt::format("{} channels x {} columns", sm90_onchip::kBlockRows * c.warpgroups, c.tile_columns)},
+        {"tile", fmt::format("{} channels x {} columns", kBlockRows * c.warpgroups, c.tile_columns)},
         {"products", std::to_string(c.parts * (c.parts + 1) / 2)},
         {"order", config_.width == Width::kPair ? "two CTAs beside each other on an SM"
                   : c.staggered                 ? "warpgroups one after the other"

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/ptx/cluster.cuh"
 
-namespace convnorm::cuda::moments {
+namespace convnorm::cuda {
 
 __device__ __forceinline__ void let_successor_begin() {
 #if __CUDA_ARCH__ >= 900
@@ -18,4 +18,4 @@ __device__ __forceinline__ void wait_for_predecessor() {
 #endif
 }
 
-}  // namespace convnorm::cuda::moments
+}  // namespace convnorm::cuda

@@ -1,7 +1,0 @@
-#include "kernels/cuda/moments/stream.cuh"
-
-namespace convnorm::cuda::moments {
-
-template void launch_stream_instance<__half, 2, Ops::kAny>(const Parameters&, cudaStream_t);
-
-}  // namespace convnorm::cuda::moments

@@ -162,6 +162,26 @@ TEST_F(Calls, DependentCallsSeeEachOthersResults) {
   EXPECT_EQ(call.result(), careful.result());
 }
 
+// Pinned memory of the host is within a kernel's reach, so that what the promise leaves out shows.
+TEST_F(Calls, PromisedMemoryIsNotAskedFor) {
+  OnDevice call;
+  ASSERT_EQ(call.execute(), CONVNORM_OK) << convnorm_last_error();
+  const std::vector<double> wanted = call.result();
+  const size_t bytes = call.in.x.size() * sizeof(float);
+  void* pinned = nullptr;
+  ASSERT_EQ(cudaMallocHost(&pinned, bytes), cudaSuccess);
+  std::memcpy(pinned, call.in.x.data(), bytes);
+  call.tensors.x = pinned;
+  EXPECT_EQ(call.execute(), CONVNORM_INVALID_ARGUMENT);
+  convnorm_launch launch{};
+  launch.on_device = 1;
+  EXPECT_EQ(convnorm_execute(call.plan, &call.tensors, call.workspace->data(), call.workspace->size(), &launch),
+            CONVNORM_OK)
+      << convnorm_last_error();
+  EXPECT_EQ(call.result(), wanted);
+  cudaFreeHost(pinned);
+}
+
 TEST_F(Calls, B072_HostMemoryIsRefusedByName) {
   OnDevice call;
   const convnorm_tensors good = call.tensors;

@@ -16,6 +16,7 @@ import argparse
 import copy
 import functools
 import pathlib
+import statistics
 import sys
 import time
 
@@ -60,16 +61,17 @@ def first(y):
     return y[0] if isinstance(y, tuple) else y
 
 
-def timed(call, device, repeats=30):
-    """Median milliseconds of a call, waited for."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return 1e3 * sorted(times)[len(times) // 2]
+def timed(calls, device, rounds=40):
+    """Median milliseconds of each call, waited for; all in turn, so that what slows the host slows all."""
+    times = [[] for _ in calls]
+    for _ in range(rounds):
+        for call, its in zip(calls, times):
+            start = time.perf_counter()
+            call()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            its.append(time.perf_counter() - start)
+    return [1e3 * statistics.median(its) for its in times]
 
 
 def replayed(call):
@@ -124,10 +126,11 @@ def main():
                   "of the largest")
             for entry in {(entry.text, round(entry.gain or 0, 2)) for entry in report.left_alone}:
                 print("  left:", *entry)
-            for label, model in (("PyTorch", plain), ("convnorm", fused)):
-                line = f"  {label:<9} eager {timed(lambda: model(*inputs), options.device):8.3f} ms"
+            calls = [functools.partial(model, *inputs) for model in (plain, fused)]
+            for label, call, eager in zip(("PyTorch", "convnorm"), calls, timed(calls, options.device)):
+                line = f"  {label:<9} eager {eager:8.3f} ms"
                 if options.device == "cuda":
-                    line += f"   graph {replayed(lambda: model(*inputs)):8.3f} ms"
+                    line += f"   graph {replayed(call):8.3f} ms"
                 print(line, flush=True)
             if not options.skip_compile and options.device == "cuda":
                 for backend in ("inductor", "convnorm"):
@@ -135,7 +138,7 @@ def main():
                     compiled = torch.compile(plain, mode="reduce-overhead", backend=backend)
                     for _ in range(3):
                         compiled(*inputs)
-                    milliseconds = timed(lambda: compiled(*inputs), "cuda")
+                    (milliseconds,) = timed([functools.partial(compiled, *inputs)], "cuda")
                     print(f"  torch.compile(mode='reduce-overhead', backend='{backend}') {milliseconds:8.3f} ms",
                           flush=True)
             if not ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item() < 1e-2:

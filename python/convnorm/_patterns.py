@@ -17,6 +17,7 @@ from ._attributes import one, output_length, stages_of
 from .nn import WeightId
 from .reference import Operands
 
+IS_MODULE = "convnorm: is a module"  # among the notes of nodes that fetch one
 MOST_POST = 8  # operations after the norm that one problem takes
 
 
@@ -518,8 +519,8 @@ def _replace(graph: fx.Graph, match: Match, modules: dict[str, nn.Module], weigh
             conv = modules[match.conv.target]
             if not hasattr(conv, "_convnorm_kept"):
                 conv._convnorm_kept = WeightId()
-            norm = None if match.norm is None else graph.get_attr(match.norm.target)
-            call = graph.call_function(run_modules, (*start, graph.get_attr(match.conv.target), norm, *others))
+            norm = None if match.norm is None else _module_of(graph, match.norm)
+            call = graph.call_function(run_modules, (*start, _module_of(graph, match.conv), norm, *others))
         else:
             tensors = _parameters(graph, match, modules)
             call = graph.call_function(run_tensors, (*start, *tensors, *others), {"weight_id": weight_id})
@@ -528,6 +529,12 @@ def _replace(graph: fx.Graph, match: Match, modules: dict[str, nn.Module], weigh
     for node in [*reversed(match.nodes), match.conv, *([match.padded] if match.padded else [])]:
         graph.erase_node(node)
     return call
+
+
+def _module_of(graph: fx.Graph, call: fx.Node) -> fx.Node:
+    module = graph.get_attr(call.target)
+    module.meta[IS_MODULE] = True
+    return module
 
 
 def _parameters(graph: fx.Graph, match: Match, modules: dict[str, nn.Module]) -> tuple:

@@ -28,6 +28,10 @@ int64_t channels_at(const Problem& p, convnorm_op op) {
   return channels;
 }
 
+Tensor y_tensor(const Problem& p, const Sizes& sizes, const convnorm_tensors& t) {
+  return {"y", t.y, true, "every problem", sizes.y_elements, element_size(p.dtype)};
+}
+
 std::array<Tensor, 10> input_tensors(const Problem& p, const Sizes& sizes, const convnorm_tensors& t) {
   const int64_t element = element_size(p.dtype);
   const int64_t parameter = element_size(t.param_dtype);
@@ -73,10 +77,6 @@ Region region(const Tensor& tensor) {
   return {tensor.name, tensor.data, static_cast<size_t>(tensor.elements * tensor.element_bytes)};
 }
 
-void check_memory(const convnorm_plan& plan, const Region& region) {
-  if (region.begin != nullptr && region.bytes > 0) plan.executable->check_memory(region.name, region.begin);
-}
-
 }  // namespace
 
 void check_apart(const Region& written, const Region& other) {
@@ -107,7 +107,7 @@ void check_tensors(const convnorm_plan& plan, const convnorm_tensors& t, const R
   check_flag("post_slope_per_channel", t.post_slope_per_channel);
 
   const Sizes sizes(problem);
-  const Tensor y{"y", t.y, true, "every problem", sizes.y_elements, element_size(problem.dtype)};
+  const Tensor y = y_tensor(problem, sizes, t);
   check_pointer(y);
   check_apart(region(y), packed);
   check_apart(region(y), workspace);
@@ -118,9 +118,18 @@ void check_tensors(const convnorm_plan& plan, const convnorm_tensors& t, const R
     check_apart(region(y), region(input));
     check_apart(workspace, region(input));
   }
-  for (const Region& written : {region(y), workspace, packed}) check_memory(plan, written);
-  for (const Tensor& input : inputs) check_memory(plan, region(input));
   if (problem.lengths && !plan.gpu) validate_lengths(problem, t.lengths);
+}
+
+void check_memory(const convnorm_plan& plan, const convnorm_tensors& t, const Region& packed, const Region& workspace) {
+  const auto check = [&](const Region& region) {
+    if (region.begin != nullptr && region.bytes > 0) plan.executable->check_memory(region.name, region.begin);
+  };
+  const Sizes sizes(plan.problem);
+  check(region(y_tensor(plan.problem, sizes, t)));
+  check(workspace);
+  check(packed);
+  for (const Tensor& input : input_tensors(plan.problem, sizes, t)) check(region(input));
 }
 
 }  // namespace convnorm

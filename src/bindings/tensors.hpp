@@ -22,9 +22,13 @@ void check_apart(const Region& written, const Region& other);
 void check_weight(const Problem& problem, const void* weight, const Region& packed);
 
 // Throws Failure(INVALID_ARGUMENT) naming the tensor: one that is needed and null, one that the problem does not have,
-// one that is misaligned or overlaps what is written, memory that the plan's device cannot reach, a length out of range
-// (on CPUs: those of a GPU cannot be read without waiting for it).
+// one that is misaligned or overlaps what is written, a length out of range (on CPUs: those of a GPU cannot be read
+// without waiting for it).
 void check_tensors(const convnorm_plan& plan, const convnorm_tensors& tensors, const Region& packed,
                    const Region& workspace);
+
+// Throws Failure(INVALID_ARGUMENT) naming memory that the plan's device cannot reach.
+void check_memory(const convnorm_plan& plan, const convnorm_tensors& tensors, const Region& packed,
+                  const Region& workspace);
 
 }  // namespace convnorm

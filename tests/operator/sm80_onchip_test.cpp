@@ -2,6 +2,9 @@
 // of a warp and in many tiles, every kind of edge, glu, conv groups, and more domains than the GPU holds at once.
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+
 #include "operator/named_path.hpp"
 
 namespace convnorm::test {
@@ -39,19 +42,28 @@ constexpr const char* kLines[] = {
     "n=3,c=24,l=64,o=256,k=3,p=1,g=8,post=glu+film+add",
     "n=2,c=40,l=140,o=256,k=3,p=1,cg=2,g=4,bias=1,post=silu",
     "n=2,c=48,l=128,o=384,k=3,p=1,cg=3,g=24",
+    // Channels last, eight of them a vector of x or not.
+    "n=2,c=40,l=144,o=100,k=3,p=1,g=25,bias=1,post=silu,layout=nlc",
+    "n=3,c=19,l=61,o=130,k=4,s=2,p=1,pad=reflect,g=13,lengths=1,post=film+mish+add,layout=nlc",
+    "n=9,c=16,l=16,o=128,k=5,p=2,g=1,pre=prelu,post=glu+add,layout=nlc",
+    "n=2,c=48,l=70,o=256,k=3,p=1,cg=2,g=4,layout=nlc",
 };
 
-TEST_F(Sm80OnchipCalls, EveryOptionAndType) {
-  for (const char* line : kLines) {
-    for (const char* type : {"dtype=f32", "dtype=f32,precision=highest", "dtype=f32,precision=medium", "dtype=f16",
-                             "dtype=bf16"}) {
-      const std::string typed = std::string(line) + "," + type;
-      SCOPED_TRACE(typed);
-      expect_right(make_inputs(typed));
-      expect_right(make_inputs(typed, Fill::correlated), 1);
-    }
-  }
+// A test for each, so that they can be dealt to several processes.
+class Sm80OnchipOptions : public Sm80OnchipCalls,
+                          public testing::WithParamInterface<std::tuple<const char*, const char*>> {};
+
+TEST_P(Sm80OnchipOptions, AreRight) {
+  const std::string line = std::string(std::get<0>(GetParam())) + "," + std::get<1>(GetParam());
+  SCOPED_TRACE(line);
+  expect_right(make_inputs(line));
+  expect_right(make_inputs(line, Fill::correlated), 1);
 }
+
+INSTANTIATE_TEST_SUITE_P(EveryType, Sm80OnchipOptions,
+                         testing::Combine(testing::ValuesIn(kLines),
+                                          testing::Values("dtype=f32", "dtype=f32,precision=highest",
+                                                          "dtype=f32,precision=medium", "dtype=f16", "dtype=bf16")));
 
 // One product of each pair is enough for these. An odd and an even number of chunks: which of the two slots a tile begins
 // with changes from tile to tile, or does not.

@@ -336,10 +336,12 @@ def test_b067_kept_weights_streams_and_graphs_of_another_device():
         assert torch.equal(aside.cpu(), wanted)
         with torch.cuda.device(1):
             graph, out = torch.cuda.CUDAGraph(), {}
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=stream):
                 out["y"] = other(y)
+            y.mul_(-1)
             graph.replay()
-        assert torch.equal(out["y"].cpu(), wanted)
+            assert torch.equal(out["y"], other(y)) and not torch.equal(out["y"].cpu(), wanted)
+            y.mul_(-1)
         moved = module.to("cuda:1")
         assert torch.equal(moved(y).cpu(), wanted)
         assert torch.equal(moved.to("cuda:0")(x).cpu(), wanted)

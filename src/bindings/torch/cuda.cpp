@@ -17,6 +17,7 @@ namespace {
 cudaStream_t stream_of(const convnorm_launch& launch) { return static_cast<cudaStream_t>(launch.stream); }
 
 bool capturing(cudaStream_t stream) {
+  if (stream == nullptr) return false;  // the default stream cannot be captured
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   return cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
 }
@@ -24,7 +25,7 @@ bool capturing(cudaStream_t stream) {
 convnorm_launch current_stream(int32_t device_index) {
   void* stream = nullptr;
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device_index, &stream));
-  return {.parallel_for = nullptr, .parallel_context = nullptr, .stream = stream};
+  return {.parallel_for = nullptr, .parallel_context = nullptr, .stream = stream, .on_device = 1};
 }
 
 void wait(const convnorm_launch& launch) {

@@ -120,12 +120,20 @@ TEST(Sm80Onchip, GivesValuesAndGatesOfAGluToTheSameThreads) {
   EXPECT_EQ(config_of("n=4,c=96,l=860,o=768,k=1,g=1,post=glu", h200()).domain_row_tiles, 6);
 }
 
+TEST(Sm80Onchip, TakesChannelsLastWithoutStagingOrPlainRows) {
+  for (const char* line : {"n=2,c=64,l=256,o=64,k=3,p=1,g=4,layout=nlc", "n=8,c=64,l=15,o=64,k=3,p=1,g=4,layout=nlc"}) {
+    const Config c = config_of(line, h200());
+    EXPECT_FALSE(c.staged) << line;
+    EXPECT_FALSE(c.by_warps) << line;
+    EXPECT_FALSE(c.plain_rows) << line;
+  }
+}
+
 TEST(Sm80Onchip, SaysWhyItRefuses) {
   const auto reason = [](const char* line, const DeviceLimits& gpu = h200()) {
     const Problem problem = parse_problem(line);
     return refusal_of(choose_config(problem, Sizes(problem), gpu));
   };
-  EXPECT_THAT(reason("n=1,c=8,l=64,o=8,k=3,g=4,layout=nlc"), HasSubstr("nlc"));
   EXPECT_THAT(reason("n=1,c=64,l=64,o=64,k=3,g=4,cg=2"), HasSubstr("cg=2"));
   EXPECT_THAT(reason("n=1,c=8,l=64,o=8,k=3,g=4,post=glu"), HasSubstr("glu"));
   EXPECT_THAT(reason("n=0,c=8,l=64,o=8,k=3,g=4"), HasSubstr("nothing"));

@@ -107,7 +107,7 @@ class Epilogue {
 
   __device__ __forceinline__ Destination destination(const Walk& walk) const {
     const Arguments& a = p_.arguments;
-    return {a.y, a.n, a.c_y, a.l_out, block_ * kBlockRows, columns_of(walk)};
+    return {a.y, a.n, a.c_y, a.l_out, block_ * kBlockRows, columns_of(walk), a.layout == CONVNORM_NLC};
   }
 
   __device__ __forceinline__ int channel(int h) const { return block_ * kBlockRows + at_.row + 8 * h; }
@@ -306,11 +306,25 @@ class Epilogue {
     const int group_rows = static_cast<int>(c_.group_rows.value);
     const int group = static_cast<int>(c_.group_rows.divide(block_ * kBlockRows + t.first_row));
     const int blocks = ((group + 1) * group_rows - 1) / kBlockRows - group * group_rows / kBlockRows + 1;
+    const int participants = blocks * c_.column_tiles;
+    constexpr int kAtOnce = 4;  // words on their way before the first of them is waited for
 #pragma unroll 1
-    for (int i = lane + lanes; i < blocks * c_.column_tiles; i += lanes) {
-      float values;
-      const int word = participant(walk, group, t.sample, valid, i, values);
-      part = merge(part, scale.moments(await(p_.slot.words + word, tag, values)));
+    for (int first = lane + lanes; first < participants; first += kAtOnce * lanes) {
+      const ptx::Word* words[kAtOnce];
+      ptx::Word found[kAtOnce];
+      float values[kAtOnce];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        const int i = min(first + u * lanes, participants - 1);
+        words[u] = p_.slot.words + participant(walk, group, t.sample, valid, i, values[u]);
+        found[u] = ptx::load_relaxed(words[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        if (first + u * lanes < participants) {
+          part = merge(part, scale.moments(await(words[u], found[u], tag, values[u])));
+        }
+      }
     }
   }
 

@@ -30,8 +30,8 @@ __device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, const Spr
   ptx::store_relaxed(word, {tag, uint64_t{__float_as_uint(s.m2)} << 32 | __float_as_uint(s.mean)});
 }
 
-__device__ __forceinline__ Spread await(const ptx::Word* word, uint64_t tag, float count) {
-  ptx::Word found = ptx::load_relaxed(word);
+// The word as it was `found` a while ago, or as it becomes.
+__device__ __forceinline__ Spread await(const ptx::Word* word, ptx::Word found, uint64_t tag, float count) {
   Patience patience;
   while (found.tag != tag) {
     patience.lose("the statistics of another CTA");
@@ -39,6 +39,10 @@ __device__ __forceinline__ Spread await(const ptx::Word* word, uint64_t tag, flo
   }
   return {count, __uint_as_float(static_cast<uint32_t>(found.payload)),
           __uint_as_float(static_cast<uint32_t>(found.payload >> 32))};
+}
+
+__device__ __forceinline__ Spread await(const ptx::Word* word, uint64_t tag, float count) {
+  return await(word, ptx::load_relaxed(word), tag, count);
 }
 
 // A double of the round `tag`, where fp32 moments would lose too much.

@@ -43,7 +43,7 @@ __device__ __forceinline__ void apply_ops(const Arguments& a, int first, int las
         const int column = at.column(first_tile + i / 2, i % 2);
         const int64_t n = columns.first_sample + columns.sample(column);
         const int64_t l = columns.first_position + columns.position(column);
-        if (n < a.n && l < a.l_out) v[i] += load<Element>(a.residual, (n * a.c_y + channel) * a.l_out + l);
+        if (n < a.n && l < a.l_out) v[i] += load<Element>(a.residual, y_index(a, {n, channel, l, true}));
       }
     } else {
       float argument = stage.param;

@@ -1,4 +1,4 @@
-// Accumulators to y (N, C_y, L_out).
+// Accumulators to y, (N, C_y, L_out) or (N, L_out, C_y).
 //
 // What decides is the alignment of y's rows: a row written in pieces that do not start on 32-byte sectors costs two to
 // three times. Rows that do start on sectors are written by vectors straight from registers; all others pass through a
@@ -18,7 +18,7 @@ namespace convnorm::cuda {
 enum class Store : int {
   kVectors,   // one sample per tile, every row of y starts on a sector of 32 bytes
   kStaged,    // through shared memory
-  kElements,  // for rows that would start on sectors if y itself did
+  kElements,  // for rows that would start on sectors if y itself did, and for channels last
 };
 
 inline Store store_of(const void* y, bool staged) {
@@ -32,6 +32,7 @@ struct Destination {
   int64_t n, channels, l_out;  // of y
   int first_channel;           // of the block's row 0
   Columns columns;
+  bool channels_last;
 
   __device__ __forceinline__ int64_t index(int64_t sample, int64_t channel, int64_t position) const {
     return (sample * channels + channel) * l_out + position;
@@ -141,18 +142,24 @@ __device__ __forceinline__ int sector_offset(const Element* pointer) {
   return static_cast<int>(reinterpret_cast<uintptr_t>(pointer) % 32 / sizeof(Element));
 }
 
-// Row h of four column tiles, an element at a time, wherever y lies.
+// Row h of four column tiles, an element at a time, wherever y lies and whatever its layout. Channels last, the eight rows
+// of a warp's store are eight neighbours, in fp32 a sector.
 template <class Element>
 __device__ __forceinline__ void store_elements(const float (&v)[8], const Fragment& at, int h, int first_tile,
                                                const Destination& to) {
   int channel = to.first_channel + at.row + 8 * h;
   asm volatile("" : "+r"(channel));
   if (channel >= to.channels) return;
-  Element* row = static_cast<Element*>(to.y) + to.index(to.columns.first_sample, channel, to.columns.first_position);
+  const Columns& columns = to.columns;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int column = at.column(first_tile + i / 2, i % 2);
-    if (column < to.l_out - to.columns.first_position) row[column] = from_float<Element>(v[i]);
+    const int64_t sample = columns.first_sample + columns.sample(column);
+    const int64_t position = columns.first_position + columns.position(column);
+    if (sample >= to.n || position >= to.l_out) continue;
+    const int64_t index = to.channels_last ? (sample * to.l_out + position) * to.channels + channel
+                                           : to.index(sample, channel, position);
+    static_cast<Element*>(to.y)[index] = from_float<Element>(v[i]);
   }
 }
 

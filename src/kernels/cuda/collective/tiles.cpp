@@ -34,7 +34,7 @@ void choose_epilogue(const Problem& p, const Sizes& sizes, Tiles& t) {
   // A warp takes 16 rows, the way the tensor cores deal them out.
   const bool whole_pieces = !norm || group_rows % kWarpRows == 0 || kWarpRows % group_rows == 0;
   const auto needs_no_tensor = [](const auto& stage) { return op_info(stage.op).kind == OpKind::pointwise; };
-  t.by_warps = t.tile_columns == 128 && t.samples == 1 && !t.staged && !p.lengths && p.pre.op == CONVNORM_NONE &&
+  t.by_warps = t.tile_columns == 128 && t.samples == 1 && p.layout == CONVNORM_NCL && !t.staged && !p.lengths && p.pre.op == CONVNORM_NONE &&
                whole_pieces && std::all_of(p.post, p.post + p.post_count, needs_no_tensor);
   t.words = t.words_per_warpgroup * t.ctas() * t.warpgroups;
   if (!t.by_warps) return;
@@ -72,13 +72,14 @@ int EpilogueRegions::lay_out(const Tiles& tiles, int warps, int element_bytes, i
 std::optional<std::string> divide_into_tiles(const Problem& p, const Sizes& sizes, int most_ctas, Tiles& t) {
   t.warpgroups_log2 = std::countr_zero(static_cast<unsigned>(t.warpgroups));
   t.samples_log2 = 0;
-  while (2 << t.samples_log2 <= kMostSamples && (sizes.l_out << (t.samples_log2 + 1)) <= t.tile_columns &&
+  // A sample of a padded batch is summed up as it is alone: in a tile of its own.
+  while (!p.lengths && 2 << t.samples_log2 <= kMostSamples && (sizes.l_out << (t.samples_log2 + 1)) <= t.tile_columns &&
          (1 << t.samples_log2) < p.n) {
     ++t.samples_log2;
   }
   t.samples = 1 << t.samples_log2;
   t.tile_positions = t.tile_columns >> t.samples_log2;
-  t.staged = t.samples > 1 || sizes.l_out * element_size(p.dtype) % 32 != 0;
+  t.staged = p.layout == CONVNORM_NCL && (t.samples > 1 || sizes.l_out * element_size(p.dtype) % 32 != 0);
 
   const int tile_rows = kBlockRows * t.warpgroups;
   const bool norm = has_norm(p);
@@ -123,14 +124,14 @@ std::optional<std::string> lay_out_rows(const Problem& p, const Sizes&, const Ti
   r.phase_rows = static_cast<int>(phase_rows);
   r.slot_rows = Divisor(static_cast<uint32_t>(rows));
   r.phase_row_divisor = Divisor(static_cast<uint32_t>(phase_rows));
-  r.plain_rows = t.samples == 1 && p.stride == 1 && p.pad == CONVNORM_ZEROS && !p.lengths;
+  r.plain_rows = t.samples == 1 && p.layout == CONVNORM_NCL && p.stride == 1 && p.pad == CONVNORM_ZEROS && !p.lengths;
   r.tap_shift = static_cast<int>(p.dilation / p.stride) * t.samples;
   r.tap_phase = static_cast<int>(p.dilation % p.stride);
   return std::nullopt;
 }
 
-std::optional<std::string> refuse_on_chip(const Problem& p, const Sizes& sizes) {
-  if (p.layout != CONVNORM_NCL) return "layout=nlc: tensors are taken channels first";
+std::optional<std::string> refuse_on_chip(const Problem& p, const Sizes& sizes, bool takes_nlc) {
+  if (p.layout != CONVNORM_NCL && !takes_nlc) return "layout=nlc: tensors are taken channels first";
   if (p.n == 0 || sizes.l_out == 0 || p.l == 0) return "there is nothing to compute";
   if (sizes.l_out >= kMostPositions || p.l >= kMostPositions || p.n >= kMostPositions || p.o >= kMostChannels ||
       p.c >= kMostPositions || p.k >= kMostRows || p.stride >= kMostRows || p.dilation >= kMostPositions ||

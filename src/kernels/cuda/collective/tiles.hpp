@@ -100,6 +100,7 @@ struct Input {
   int channels, length;     // C_in of a conv group, L
   int stride, pad_left;
   int channel_step, position_step;  // elements
+  bool whole_items;                 // eight channels lie side by side and start on 16 bytes
 };
 
 inline Input input_of(const Arguments& a) {
@@ -111,7 +112,8 @@ inline Input input_of(const Arguments& a) {
           static_cast<int>(a.stride),
           static_cast<int>(a.pad_left),
           static_cast<int>(channels_first ? a.l : 1),
-          static_cast<int>(channels_first ? 1 : a.c)};
+          static_cast<int>(channels_first ? 1 : a.c),
+          !channels_first && a.c_per_conv_group % 8 == 0 && reinterpret_cast<uintptr_t>(a.x) % 16 == 0};
 }
 
 // Regions of shared memory that the epilogue of a tile has, as byte offsets.
@@ -137,7 +139,7 @@ std::optional<std::string> divide_into_tiles(const Problem& problem, const Sizes
 std::optional<std::string> lay_out_rows(const Problem& problem, const Sizes& sizes, const Tiles& tiles, Rows& rows);
 
 // What no tile can mend, for kernels that compute in 32-bit positions and 16-bit channels.
-std::optional<std::string> refuse_on_chip(const Problem& problem, const Sizes& sizes);
+std::optional<std::string> refuse_on_chip(const Problem& problem, const Sizes& sizes, bool takes_nlc);
 
 // bfloat16 parts that an fp32 operand is split into; 1 for 16-bit ones.
 int parts_of(const Problem& problem);

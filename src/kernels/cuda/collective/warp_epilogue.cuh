@@ -34,7 +34,7 @@ class WarpEpilogue {
       __syncwarp();
     }
     first_channel_ = first_channel;
-    if (c_.participants > 1) task() = task_of(walk);
+    if (c_.participants > 1) task(0, threadIdx.x % 32) = task_of(walk);
   }
 
   // For run() in an object that has not begun.
@@ -51,12 +51,22 @@ class WarpEpilogue {
     if (p_.arguments.groups > 0 && first_channel_ < p_.arguments.o) take_spreads(walk, d);
   }
   __device__ __forceinline__ void gather(const Walk& walk) const {
-    if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk);
+    if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk, false);
   }
   __device__ __forceinline__ void finish(const Walk& walk, float (&d)[kValues]) const {
-    if (first_channel_ >= p_.arguments.o) return;
-    const bool last = walk.column_tile + 1 == c_.column_tiles;
-    store_rows(walk, last ? c_.last_columns : T::kColumns, d);
+    if (first_channel_ < p_.arguments.o) store_rows(walk, columns_of(walk), d);
+  }
+
+  // For this block and the next one in one round of waiting, where the words of both take no more lanes than a warp has.
+  __device__ __forceinline__ bool gathers_two() const { return groups_of_warp() << c_.gather_lanes_log2 <= 16; }
+  __device__ __forceinline__ void gather_two(const Walk& walk) const {
+    if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk, true);
+  }
+
+  // finish() by one copy of the code for both rows, which is fetched once. Where few warps run, fetching takes longer than
+  // moving a row's values to where those of the other one were.
+  __device__ __forceinline__ void finish_in_turn(const Walk& walk, float (&d)[kValues]) const {
+    if (first_channel_ < p_.arguments.o) store_rows_in_turn(walk, columns_of(walk), d);
   }
 
  private:
@@ -64,13 +74,17 @@ class WarpEpilogue {
     return ((walk.row_tile << c_.warpgroups_log2) * 4 + warp_) * kWarpRows;
   }
 
+  __device__ __forceinline__ int columns_of(const Walk& walk) const {
+    return walk.column_tile + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
+  }
+
   // Of the warp's rows.
   __device__ __forceinline__ const RowParameters& row(int i) const {
     return row_parameters(p_, shared_)[warp_ * kWarpRows + i];
   }
-  // {mean, rstd} of the warp's groups.
-  __device__ __forceinline__ float2* moment_table() const {
-    return reinterpret_cast<float2*>(shared_ + p_.plan.statistics) + warp_ * kWarpRows;
+  // {mean, rstd} of the warp's groups, `blocks` blocks on.
+  __device__ __forceinline__ float2* moment_table(int blocks = 0) const {
+    return reinterpret_cast<float2*>(shared_ + p_.plan.statistics) + blocks * kBlockRows + warp_ * kWarpRows;
   }
 
   // Of the warp's pieces: into the moment table, or to those with whom it shares groups. The bias moves the means
@@ -104,7 +118,7 @@ class WarpEpilogue {
       }
       __syncwarp();
     } else if (first_of_piece) {
-      ptx::Word* const mine = p_.slot.words + task().own_word;
+      ptx::Word* const mine = p_.slot.words + task(0, lane).own_word;
       const uint64_t tag = tag_of(walk);
       publish(mine, tag, own[0]);
       if (!whole) publish(mine + lower * c_.participants, tag, own[1]);
@@ -181,8 +195,9 @@ class WarpEpilogue {
     float share;   // which these are of the group's
   };
 
-  __device__ __forceinline__ Task& task() const {
-    return reinterpret_cast<Task*>(shared_ + p_.plan.tasks)[warp_ * 32 + threadIdx.x % 32];
+  // Of a lane, `blocks` blocks on, which are four warps each.
+  __device__ __forceinline__ Task& task(int blocks, int lane) const {
+    return reinterpret_cast<Task*>(shared_ + p_.plan.tasks)[(4 * blocks + warp_) * 32 + lane];
   }
 
   // The participants of a group follow each other.
@@ -216,18 +231,21 @@ class WarpEpilogue {
     return *reinterpret_cast<const uint64_t*>(shared_ + p_.plan.first_tag) + walk.iteration;
   }
 
-  // Fills the moment table.
-  __device__ __forceinline__ void gather_spreads(const Walk& walk) const {
-    const int lane = threadIdx.x % 32, lanes_log2 = c_.gather_lanes_log2;
+  // Fills the moment table, or those of two blocks, each by one half of the warp.
+  __device__ __forceinline__ void gather_spreads(const Walk& walk, bool two) const {
+    int lane = threadIdx.x % 32, block = 0;
+    if (two) block = lane / 16, lane %= 16;
+    const int lanes_log2 = c_.gather_lanes_log2;
     const uint64_t tag = tag_of(walk);
-    const Task& task = this->task();
+    const Task& task = this->task(block, lane);
+    const bool inside = first_channel_ + block * kBlockRows < p_.arguments.o;
     const float count = values_of_group();
 #pragma unroll 1
     for (int first = 0; first < groups_of_warp(); first += 32 >> lanes_log2) {
       const int its_group = first + (lane >> lanes_log2);
-      const bool reads = task.word >= 0 && its_group < groups_of_warp();
+      const bool wanted = inside && its_group < groups_of_warp(), reads = task.word >= 0 && wanted;
       const ptx::Word* const words = p_.slot.words + task.word + first * c_.participants;
-      const Spread all = spread_of(its_group < groups_of_warp(), [&](const Scale& scale) {
+      const Spread all = spread_of(wanted, [&](const Scale& scale) {
         Moments part = {0, 0, 0};
         float share = task.share;
         if (reads) {
@@ -240,10 +258,19 @@ class WarpEpilogue {
         }
         return merge_lanes(part, share, count, lanes_log2);
       });
-      const bool writes = (lane & ((1 << lanes_log2) - 1)) == 0 && its_group < groups_of_warp();
-      if (writes) moment_table()[its_group] = of_group(all);
+      const bool writes = (lane & ((1 << lanes_log2) - 1)) == 0 && wanted;
+      if (writes) moment_table(block)[its_group] = of_group(all);
     }
     __syncwarp();
+  }
+
+  __device__ __forceinline__ void store_rows_in_turn(const Walk& walk, int columns, float (&d)[kValues]) const {
+#pragma unroll 1
+    for (int h = 0; h < 2; ++h) {
+      finish_row<true>(walk, columns, h, d, 0);
+#pragma unroll
+      for (int i = 0; i < kValues / 2; ++i) d[i / 2 * 4 + i % 2] = d[i / 2 * 4 + 2 + i % 2];
+    }
   }
 
   // z to y. With ops a row at a time, and the other row then takes its place, so that the code of the ops exists once.
@@ -252,12 +279,7 @@ class WarpEpilogue {
 #pragma unroll
       for (int h = 0; h < 2; ++h) finish_row<false>(walk, columns, h, d, h);
     } else {
-#pragma unroll 1
-      for (int h = 0; h < 2; ++h) {
-        finish_row<true>(walk, columns, h, d, 0);
-#pragma unroll
-        for (int i = 0; i < kValues / 2; ++i) d[i / 2 * 4 + i % 2] = d[i / 2 * 4 + 2 + i % 2];
-      }
+      store_rows_in_turn(walk, columns, d);
     }
   }
 

@@ -53,12 +53,19 @@ class XRows {
     return {address + (int64_t{8 * k8} * in_.channel_step + int64_t{source} * in_.position_step), wanted ? in_.channels - 8 * k8 : 0};
   }
 
+  __device__ __forceinline__ int first_channel_of(int chunk) const { return chunk * 16 * c_.chunk_k16; }
+
+  // What lies where `source` lies in chunk 0.
+  __device__ __forceinline__ Source in_chunk(const Source& source, int chunk) const {
+    const int first = first_channel_of(chunk);
+    return {source.address + int64_t{first} * in_.channel_step, source.channels - first};
+  }
+
   // As bits of elements; zeros in the padding and past the last channel or sample.
   __device__ __forceinline__ void load_channels(uint32_t (&bits)[8], const Source& source, int chunk,
                                                 bool wanted) const {
-    const int first = chunk * 16 * c_.chunk_k16;
-    const Element* address = source.address + int64_t{first} * in_.channel_step;
-    const int channels = wanted ? source.channels - first : 0;
+    const auto [address, its] = in_chunk(source, chunk);
+    const int channels = wanted ? its : 0;
     // No branch for eight or none: loads behind one wait for those before it.
 #pragma unroll
     for (int j = 0; j < 8; ++j) bits[j] = ptx::load_bits(address + int64_t{j} * in_.channel_step, channels > j);

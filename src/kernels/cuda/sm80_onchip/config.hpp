@@ -21,6 +21,11 @@ constexpr int ctas_by_registers(int tile_columns) { return tile_columns == 128 ?
 constexpr int chunk_k16_of(int parts) { return parts == 1 ? 2 : 1; }
 constexpr int items_of(int parts) { return parts == 1 ? 2 : 1; }
 
+// Which instances there are. Products of one part of fp32 tensors (precision=medium) are given the one that takes every
+// problem, and those of three parts no narrow tile: each costs a build half a minute.
+constexpr bool has_columns(bool f32, int parts, int columns) { return columns == 128 || !f32 || parts == 2; }
+constexpr bool has_warps(bool f32, int parts) { return !f32 || parts > 1; }
+
 // Vectors of 16 bytes that one part of a weight has in a k16 step of 16 rows: one for each lane.
 inline constexpr int kStepVectors = 32;
 
@@ -32,6 +37,8 @@ struct Config : Tiles, Rows {
   int weight_stages;  // 2 or 3: steps whose weights are on their way
 
   Divisor conv_group_tiles;  // row tiles that read the same channels of x
+  unsigned sms;              // of the GPU
+  int stagger_cycles;        // by which the next CTA of an SM begins later
 
   // For the host.
   int parts;        // 16-bit parts of an operand: 1, 2 or 3

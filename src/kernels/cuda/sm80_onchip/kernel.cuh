@@ -154,11 +154,10 @@ __device__ __forceinline__ void convolve(const Parameters& p, WeightStream<T>& w
     int shift = 0, phase = 0;
 #pragma unroll 1
     for (int tap = 0; tap < taps; ++tap) {
-      x.aim(tap);
       Fragments<T> a;
-      weights.take(a);
+      weights.take(a);  // first, for the products wait for it
       // The branch keeps the compiler from moving the loads to where they are used.
-      if (tap < c.rounds) x.load();
+      if (tap < c.rounds) x.load(tap);
       multiply<T>(d, a, slot_row + slot_bytes + 16 * (shift + phase * c.phase_rows), rows, p.plan.x_part_bytes);
       if (tap < c.rounds) x.store(tap);
       shift += c.tap_shift;
@@ -167,8 +166,7 @@ __device__ __forceinline__ void convolve(const Parameters& p, WeightStream<T>& w
     }
 #pragma unroll 1
     for (int round = taps; round < c.rounds; ++round) {
-      x.aim(round);
-      x.load();
+      x.load(round);
       x.store(round);
     }
     slot_bytes = p.plan.x_slot_bytes - slot_bytes;
@@ -192,6 +190,16 @@ __device__ __forceinline__ void finish_gated(const Parameters& p, unsigned char*
 __device__ __forceinline__ void swap(float& a, float& b) {
   const float c = a;
   a = b, b = c;
+}
+
+// Those CTAs of an SM that came later begin later. Where all are at the same point, all compute addresses while the tensor
+// cores have nothing to do, and then wait for each other's products; what lies apart once stays apart.
+__device__ __forceinline__ void stagger(const Config& c) {
+  const unsigned cta = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  const int before = (cta >= c.sms) + (cta >= 2 * c.sms);
+  const clock_t begin = clock();
+  while (clock() - begin < before * c.stagger_cycles) {
+  }
 }
 
 template <class T>
@@ -228,31 +236,48 @@ __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_c
     upper.begin(walk, tile > 0);
     lower.begin(walk, tile > 0);
     __syncthreads();  // the first chunk of x, parameters and the launch's number are there
+    if (tile == 0) stagger(c);
     Accumulators<T> d = {};
     convolve<T>(p, weights, x, slot_row, slot_bytes, d);
-    // One row tile after the other; the other one then takes its place, so that the code exists once.
+    if constexpr (T::kByWarps) {
+      upper.measure(walk, d[0]);
+      lower.measure(walk, d[1]);
+    } else {
+      // Code that runs once takes as long as it takes to fetch it: here it exists once, and the row tiles change places.
 #pragma unroll 1
-    for (int i = 0; i < kRowTiles; ++i) {
-      TileEpilogue epilogue(p, shared, 4 * i + warp);
-      epilogue.place(walk);
-      epilogue.measure(walk, d[0]);
+      for (int i = 0; i < kRowTiles; ++i) {
+        TileEpilogue epilogue(p, shared, 4 * i + warp);
+        epilogue.place(walk);
+        epilogue.measure(walk, d[0]);
 #pragma unroll
-      for (int j = 0; j < T::kAccumulators; ++j) swap(d[0][j], d[1][j]);
-    }
-    if constexpr (!T::kByWarps) {
-      if (c.halves) {
-        finish_gated<T>(p, shared, walk, warp, d);
-        continue;
+        for (int j = 0; j < T::kAccumulators; ++j) swap(d[0][j], d[1][j]);
       }
     }
+    if constexpr (T::kByWarps) {
+      const bool two = upper.gathers_two();
+#pragma unroll 1
+      for (int i = 0; i < (two ? 1 : kRowTiles); ++i) {
+        TileEpilogue epilogue(p, shared, 4 * i + warp);
+        epilogue.place(walk);
+        two ? epilogue.gather_two(walk) : epilogue.gather(walk);
+      }
+    } else if (c.halves) {
+      finish_gated<T>(p, shared, walk, warp, d);
+      continue;
+    }
+    // One row tile after the other; the second one then takes the place of the first, so that the code exists once.
 #pragma unroll 1
     for (int i = 0; i < kRowTiles; ++i) {
       TileEpilogue epilogue(p, shared, 4 * i + warp);
       epilogue.place(walk);
-      epilogue.gather(walk);
-      epilogue.finish(walk, d[0]);
+      if constexpr (T::kByWarps) {
+        epilogue.finish_in_turn(walk, d[0]);
+      } else {
+        epilogue.gather(walk);
+        epilogue.finish(walk, d[0]);
+      }
 #pragma unroll
-      for (int j = 0; j < T::kAccumulators; ++j) swap(d[0][j], d[1][j]);
+      for (int j = 0; j < T::kAccumulators; ++j) d[0][j] = d[1][j];
     }
   }
 }

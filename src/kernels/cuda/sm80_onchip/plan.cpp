@@ -14,6 +14,7 @@ constexpr double kHopperShare = 0.62;                // of what wgmma reaches th
 constexpr double kWeightBytesPerCycle = 24;          // out of the second-level cache, an SM's share
 constexpr double kStoreBytesPerCycle = 18;           // y to memory
 constexpr double kLoadItemCycles = 14;               // eight channels of a row of x
+constexpr int kStaggerCycles = 0;
 constexpr double kFixedCycles = 6000;                // first x, statistics, exchange, norm
 
 std::string text(int64_t value) { return std::to_string(value); }
@@ -21,13 +22,15 @@ std::string text(int64_t value) { return std::to_string(value); }
 // What no tile can mend.
 std::optional<std::string> refusal(const Problem& p, const Sizes& sizes, const DeviceLimits& device) {
   if (device.major < 8) return "needs asynchronous code of compute capability 8.0; this is " + device.architecture();
-  return refuse_on_chip(p, sizes);
+  return refuse_on_chip(p, sizes, true);
 }
 
 std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes, const DeviceLimits& device,
                                             int columns) {
   Config c{};
   c.parts = parts_of(p);
+  const bool f32 = p.dtype == CONVNORM_F32;
+  if (!has_columns(f32, c.parts, columns)) return "there is no instance of " + text(columns) + " columns";
   c.tile_columns = columns;
   c.warpgroups = kRowTiles;
   constexpr int kTileRows = kBlockRows * kRowTiles;
@@ -45,7 +48,10 @@ std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes
   for (c.ctas_per_sm = ctas_by_registers(columns); c.ctas_per_sm >= 1; --c.ctas_per_sm) {
     if (auto its = divide_into_tiles(p, sizes, c.ctas_per_sm * device.sm_count, c)) return *its;
     if (auto its = lay_out_rows(p, sizes, c, c)) return *its;
+    c.by_warps = c.by_warps && has_warps(f32, c.parts);
     c.conv_group_tiles = Divisor(static_cast<uint32_t>(c.row_tiles / p.conv_groups));
+    c.sms = static_cast<unsigned>(device.sm_count);
+    c.stagger_cycles = kStaggerCycles;
     c.chunk_k16 = chunk_k16_of(c.parts);
     c.chunks = static_cast<int>(quotient_up(sizes.c_per_conv_group, 16 * c.chunk_k16));
     c.slot_items = 2 * c.chunk_k16 * c.rows();

@@ -181,7 +181,7 @@ __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, i
 
 // Has ready, by the loader warps, what the computing ones need when their first products are done.
 template <class T>
-__device__ __forceinline__ void prepare(const Parameters& p, unsigned char* shared, int loader_warp) {
+__device__ __forceinline__ void prepare(const typename T::Parameters& p, unsigned char* shared, int loader_warp) {
   const Config& c = p.config;
   const int lane = threadIdx.x % 32;
   if (c.exchanges() && loader_warp == T::kHaloWarps - 1 && lane == 0) {

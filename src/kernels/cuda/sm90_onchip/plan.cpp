@@ -29,7 +29,7 @@ std::optional<std::string> refusal(const Problem& p, const Sizes& sizes, const D
   }
   if (p.conv_groups != 1) return "cg=" + text(p.conv_groups) + ": all channels share one product";
   if (has_post(p, CONVNORM_GLU)) return "post=glu: the two halves of the channels lie in different tiles";
-  return refuse_on_chip(p, sizes);
+  return refuse_on_chip(p, sizes, false);
 }
 
 // One tile shape with its rings, or the reason why it does not fit.

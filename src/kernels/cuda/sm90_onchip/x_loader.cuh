@@ -41,7 +41,8 @@ class XLoader : XRows<T> {
  public:
   using Element = typename T::Element;
 
-  __device__ __forceinline__ XLoader(const Parameters& p, unsigned char* shared) : Base(p), shared_(shared) {}
+  __device__ __forceinline__ XLoader(const typename T::Parameters& p, unsigned char* shared)
+      : Base(p), shared_(shared) {}
 
   // The first x_slots chunks of the CTA's first tile, by all warps but the one that feeds weights; `loader` of them are
   // those that load x, or negative. Waits for await_barriers() behind the first loads.

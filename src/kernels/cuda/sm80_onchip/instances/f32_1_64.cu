@@ -1,7 +1,0 @@
-#include "kernels/cuda/sm80_onchip/instance.cuh"
-
-namespace convnorm::cuda::sm80_onchip {
-
-template void launch_instance<Traits<float, 1, 64, false>>(const Parameters&, cudaStream_t);
-
-}  // namespace convnorm::cuda::sm80_onchip

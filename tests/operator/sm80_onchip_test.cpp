@@ -36,6 +36,7 @@ constexpr const char* kLines[] = {
     "n=2,c=20,l=701,o=66,k=10,s=5,p=3,g=2,pre=relu,post=leaky_relu",
     "n=2,c=19,l=300,o=130,k=4,s=2,p=1,pad=reflect,g=13,lengths=1,post=tanh",
     "n=2,c=33,l=200,o=40,k=7,d=3,p=9,pad=replicate,g=40,lengths=1",
+    "n=3,c=72,l=150,o=40,k=3,p=1,g=5,bias=1,lengths=1,post=mish",
     "n=2,c=16,l=100,o=128,k=3,p=1,g=0,post=glu",
     "n=2,c=30,l=203,o=384,k=1,g=1,bias=1,post=glu",
     "n=2,c=18,l=131,o=384,k=3,p=1,g=3,bias=1,pre=relu,post=silu+glu+mish",

@@ -120,6 +120,12 @@ TEST(Sm80Onchip, GivesValuesAndGatesOfAGluToTheSameThreads) {
   EXPECT_EQ(config_of("n=4,c=96,l=860,o=768,k=1,g=1,post=glu", h200()).domain_row_tiles, 6);
 }
 
+// A sample's length ends its rows, not that of the batch.
+TEST(Sm80Onchip, HasNoPlainRowsWhereSamplesHaveLengths) {
+  EXPECT_TRUE(config_of("n=4,c=64,l=256,o=64,k=3,p=1,g=4", h200()).plain_rows);
+  EXPECT_FALSE(config_of("n=4,c=64,l=256,o=64,k=3,p=1,g=4,lengths=1", h200()).plain_rows);
+}
+
 TEST(Sm80Onchip, TakesChannelsLastWithoutStagingOrPlainRows) {
   for (const char* line : {"n=2,c=64,l=256,o=64,k=3,p=1,g=4,layout=nlc", "n=8,c=64,l=15,o=64,k=3,p=1,g=4,layout=nlc"}) {
     const Config c = config_of(line, h200());

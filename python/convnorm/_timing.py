@@ -47,9 +47,8 @@ class _Lookup(ast.NodeTransformer):
             return "" if node.id == "self" else None
         if isinstance(node, ast.Attribute):
             owner, name = self._path(node.value), node.attr
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr" and isinstance(
-                node.args[1], ast.Constant):
-            owner, name = self._path(node.args[0]), node.args[1].value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+            owner, name = self._path(node.args[0]), getattr(node.args[1], "value", None)
         else:
             return None
         return None if owner is None else f"{owner}.{name}" if owner else name

@@ -449,7 +449,11 @@ class Epilogue {
           store_elements<Element>(step, at_, h, first_tile, to);
         }
       }
-      swap_rows(d);
+      // Row 8 + r takes the place of row r, whose values need no registers any more.
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) {
+        if (i % 4 < 2) d[i] = d[i + 2];
+      }
     }
   }
 

@@ -34,8 +34,8 @@ void choose_epilogue(const Problem& p, const Sizes& sizes, Tiles& t) {
   // A warp takes 16 rows, the way the tensor cores deal them out.
   const bool whole_pieces = !norm || group_rows % kWarpRows == 0 || kWarpRows % group_rows == 0;
   const auto needs_no_tensor = [](const auto& stage) { return op_info(stage.op).kind == OpKind::pointwise; };
-  t.by_warps = t.tile_columns == 128 && t.samples == 1 && p.layout == CONVNORM_NCL && !t.staged && !p.lengths && p.pre.op == CONVNORM_NONE &&
-               whole_pieces && std::all_of(p.post, p.post + p.post_count, needs_no_tensor);
+  t.by_warps = t.tile_columns == 128 && t.samples == 1 && p.layout == CONVNORM_NCL && !p.lengths &&
+               p.pre.op == CONVNORM_NONE && whole_pieces && std::all_of(p.post, p.post + p.post_count, needs_no_tensor);
   t.words = t.words_per_warpgroup * t.ctas() * t.warpgroups;
   if (!t.by_warps) return;
   t.last_columns = static_cast<int>(sizes.l_out - int64_t{t.column_tiles - 1} * t.tile_columns);
@@ -124,7 +124,7 @@ std::optional<std::string> lay_out_rows(const Problem& p, const Sizes&, const Ti
   r.phase_rows = static_cast<int>(phase_rows);
   r.slot_rows = Divisor(static_cast<uint32_t>(rows));
   r.phase_row_divisor = Divisor(static_cast<uint32_t>(phase_rows));
-  r.plain_rows = t.samples == 1 && p.layout == CONVNORM_NCL && p.stride == 1 && p.pad == CONVNORM_ZEROS && !p.lengths;
+  r.plain_rows = t.samples == 1 && p.layout == CONVNORM_NCL && p.stride == 1 && p.pad == CONVNORM_ZEROS;
   r.tap_shift = static_cast<int>(p.dilation / p.stride) * t.samples;
   r.tap_phase = static_cast<int>(p.dilation % p.stride);
   return std::nullopt;

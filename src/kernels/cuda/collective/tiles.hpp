@@ -45,8 +45,8 @@ struct Tiles {
 
   bool staged;  // y goes through shared memory, because its rows do not start on sectors
 
-  // Tiles of one sample whose rows of y start on sectors, and whose groups lie in 16 rows or are made of them: a warp
-  // takes its 16 rows from z to y without waiting for its neighbours (warp_epilogue.cuh).
+  // Tiles of one sample whose groups lie in 16 rows or are made of them: a warp takes its 16 rows from z to y without
+  // waiting for its neighbours (warp_epilogue.cuh).
   bool by_warps;
   int piece_rows_log2;    // rows of a group in one warp's 16, its piece
   int group_pieces;       // pieces of a group in a column of tiles
@@ -80,7 +80,7 @@ struct Tiles {
 // x under a tile in shared memory: `stride` phases of phase_rows rows, row = position * samples + sample, in chunks of
 // 16 * chunk_k16 channels.
 struct Rows {
-  bool plain_rows;    // a row is the next position: one sample, stride 1, zeros in the padding, no lengths
+  bool plain_rows;    // a row is the next position: one sample, stride 1, zeros in the padding
   Divisor slot_rows;  // rows of a chunk
   int phase_rows;
   Divisor phase_row_divisor;
@@ -96,6 +96,7 @@ struct Rows {
 // Where x lies, in the types in which kernels compute.
 struct Input {
   const void* x;            // (N, C_in, L) or (N, L, C_in)
+  const int64_t* lengths;   // (N); null if all samples are L long
   int64_t sample_elements;  // C_in * L
   int channels, length;     // C_in of a conv group, L
   int stride, pad_left;
@@ -106,6 +107,7 @@ struct Input {
 inline Input input_of(const Arguments& a) {
   const bool channels_first = a.layout == CONVNORM_NCL;
   return {a.x,
+          a.lengths,
           a.c * a.l,
           static_cast<int>(a.c_per_conv_group),
           static_cast<int>(a.l),

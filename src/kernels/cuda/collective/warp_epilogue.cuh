@@ -57,14 +57,15 @@ class WarpEpilogue {
     if (first_channel_ < p_.arguments.o) store_rows(walk, columns_of(walk), d);
   }
 
-  // For this block and the next one in one round of waiting, where the words of both take no more lanes than a warp has.
+  // For this block and the next one in one round of waiting, where the words of both take no more lanes than a warp
+  // has.
   __device__ __forceinline__ bool gathers_two() const { return groups_of_warp() << c_.gather_lanes_log2 <= 16; }
   __device__ __forceinline__ void gather_two(const Walk& walk) const {
     if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk, true);
   }
 
-  // finish() by one copy of the code for both rows, which is fetched once. Where few warps run, fetching takes longer than
-  // moving a row's values to where those of the other one were.
+  // finish() by one copy of the code for both rows, which is fetched once. Where few warps run, fetching takes longer
+  // than moving a row's values to where those of the other one were.
   __device__ __forceinline__ void finish_in_turn(const Walk& walk, float (&d)[kValues]) const {
     if (first_channel_ < p_.arguments.o) store_rows_in_turn(walk, columns_of(walk), d);
   }
@@ -91,13 +92,12 @@ class WarpEpilogue {
   // alone: it is never added to the values.
   __device__ __forceinline__ void take_spreads(const Walk& walk, const float (&d)[kValues]) const {
     const int lane = threadIdx.x % 32, row = lane / 4;
-    const bool last = walk.column_tile + 1 == c_.column_tiles;
-    const int tiles = (last ? c_.last_columns : T::kColumns) / 8;
+    const int columns = columns_of(walk);
     const bool whole = 1 << c_.piece_rows_log2 == kWarpRows;
     Spread own[2];  // of the groups of rows `row` and `row` + 8
     at_scales([&](const Scale& scale) {
       Moments m[2];  // first of this lane's values, then of those of ever more lanes
-      piece_moments(d, tiles, scale.factor(), m);
+      piece_moments(d, columns, scale.factor(), m);
       if (whole) m[0] = merge_equals(m[0], m[1].mean, m[1].m2);
       unsigned others = 0;
 #pragma unroll
@@ -125,55 +125,68 @@ class WarpEpilogue {
     }
   }
 
-  // Of the lane's values times `factor`, then of its whole pieces.
-  __device__ __forceinline__ void piece_moments(const float (&d)[kValues], int tiles, float factor,
+  // Of the first `columns` columns times `factor`: of a lane's values, of the quad's rows, of whole pieces.
+  __device__ __forceinline__ void piece_moments(const float (&d)[kValues], int columns, float factor,
                                                 Moments (&m)[2]) const {
-    if (tiles == kTiles8) {
-      lane_moments<true>(d, tiles, factor, m);
+    if (columns == T::kColumns) {
+      lane_moments(d, factor, m);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) merge_neighbours(m, k);
     } else {
-      lane_moments<false>(d, tiles, factor, m);
+      quad_moments(d, columns, factor, m);
     }
     const int first_row = threadIdx.x % 32 / 4;
+    m[0].mean = fmaf(row(first_row).bias, factor, m[0].mean);
+    m[1].mean = fmaf(row(first_row + 8).bias, factor, m[1].mean);
 #pragma unroll
-    for (int k = 0; k < 5; ++k) {
-      if (k == 2) {
-        m[0].mean = fmaf(row(first_row).bias, factor, m[0].mean);
-        m[1].mean = fmaf(row(first_row + 8).bias, factor, m[1].mean);
-      }
+    for (int k = 2; k < 5; ++k) {
       if (k >= 2 + c_.piece_rows_log2) break;
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        m[h] = merge_equals(m[h], __shfl_xor_sync(~0u, m[h].mean, 1 << k), __shfl_xor_sync(~0u, m[h].m2, 1 << k));
-      }
+      merge_neighbours(m, k);
     }
   }
 
-  // Of this lane's values in the first `tiles` column tiles.
-  template <bool kWhole>
-  static __device__ __forceinline__ void lane_moments(const float (&d)[kValues], int tiles, float factor,
-                                                      Moments (&own)[2]) {
-    const auto count = static_cast<float>(2 * tiles);
-    const float share = kWhole ? 1.0f / (2 * kTiles8) : divide(1.0f, count);
+  static __device__ __forceinline__ void merge_neighbours(Moments (&m)[2], int k) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      m[h] = merge_equals(m[h], __shfl_xor_sync(~0u, m[h].mean, 1 << k), __shfl_xor_sync(~0u, m[h].m2, 1 << k));
+    }
+  }
+
+  static __device__ __forceinline__ void lane_moments(const float (&d)[kValues], float factor, Moments (&own)[2]) {
+    constexpr float kCount = 2 * kTiles8;
     float sum[2][2] = {}, m2[2][2] = {};  // [h][e]
 #pragma unroll
-    for (int t = 0; t < kTiles8; ++t) {
-      if (!kWhole && t >= tiles) continue;
+    for (int i = 0; i < kValues; ++i) sum[i % 4 / 2][i % 2] = fmaf(d[i], factor, sum[i % 4 / 2][i % 2]);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) sum[i / 2][i % 2] = fmaf(d[4 * t + i], factor, sum[i / 2][i % 2]);
-    }
+    for (int h = 0; h < 2; ++h) own[h] = {kCount, (sum[h][0] + sum[h][1]) * (1 / kCount), 0.0f};
 #pragma unroll
-    for (int h = 0; h < 2; ++h) own[h] = {count, (sum[h][0] + sum[h][1]) * share, 0.0f};
-#pragma unroll
-    for (int t = 0; t < kTiles8; ++t) {
-      if (!kWhole && t >= tiles) continue;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float distance = fmaf(d[4 * t + i], factor, -own[i / 2].mean);
-        m2[i / 2][i % 2] = fmaf(distance, distance, m2[i / 2][i % 2]);
-      }
+    for (int i = 0; i < kValues; ++i) {
+      const float distance = fmaf(d[i], factor, -own[i % 4 / 2].mean);
+      m2[i % 4 / 2][i % 2] = fmaf(distance, distance, m2[i % 4 / 2][i % 2]);
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) own[h].m2 = m2[h][0] + m2[h][1];
+  }
+
+  // Lanes of a quad may have different numbers of columns.
+  static __device__ __forceinline__ void quad_moments(const float (&d)[kValues], int columns, float factor,
+                                                      Moments (&rows)[2]) {
+    const int left = columns - 2 * static_cast<int>(threadIdx.x % 4);
+    const auto count = static_cast<float>(columns);
+    float sum[2] = {}, m2[2] = {};
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      if (i / 4 * 8 + i % 2 < left) sum[i % 4 / 2] = fmaf(d[i], factor, sum[i % 4 / 2]);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) rows[h] = {count, divide(sum_lanes(sum[h], 2), count), 0.0f};
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const float distance = fmaf(d[i], factor, -rows[i % 4 / 2].mean);
+      if (i / 4 * 8 + i % 2 < left) m2[i % 4 / 2] = fmaf(distance, distance, m2[i % 4 / 2]);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) rows[h].m2 = sum_lanes(m2[h], 2);
   }
 
   // Chan's formula for as many values on either side; the same bits whichever side is which.
@@ -305,8 +318,29 @@ class WarpEpilogue {
         detail::apply_formula(a.post[s].op, v, [&](int) { return argument; });
       }
     }
-    store_row<Element, kTiles8>(v, lane % 4, static_cast<Element*>(a.y) + y_offset(walk, first_channel_ + row),
-                                first_channel_ + row < a.o ? columns : 0);
+    if (p_.store == Store::kStaged) {
+      store_staged(walk, h, v);
+    } else {
+      store_row<Element, kTiles8>(v, lane % 4, static_cast<Element*>(a.y) + y_offset(walk, first_channel_ + row),
+                                  first_channel_ + row < a.o ? columns : 0);
+    }
+  }
+
+  // A row that does not start on a sector, by way of the warp's corner of shared memory.
+  __device__ __forceinline__ void store_staged(const Walk& walk, int h, const float (&v)[kValues / 2]) const {
+    const Arguments& a = p_.arguments;
+    const int lane = threadIdx.x % 32;
+    const Fragment at(lane);
+    const Destination to = {a.y, a.n, a.c_y, a.l_out, first_channel_, {walk.first_sample, walk.first_position, 0}};
+    StagedRows<Element, kTiles8> staged(
+        to, at, lane, reinterpret_cast<Element*>(shared_ + p_.plan.staging + warp_ * p_.plan.staging_bytes));
+#pragma unroll
+    for (int first = 0; first < kValues / 2; first += 8) {
+      float step[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) step[i] = v[first + i];
+      staged.put(step, h, first / 2);
+    }
   }
 
   __device__ __forceinline__ int64_t y_offset(const Walk& walk, int channel) const {

@@ -1,6 +1,6 @@
-// x (N, C_in, L) or (N, L, C_in) -> shared memory as [part][k8][row][8 channels] of 16 bits, in which the next row is the next 16 bytes:
-// so one copy of x serves all taps. It is K-major without swizzle for wgmma's descriptors, and for ldmatrix eight
-// neighbouring rows lie in eight different banks.
+// x (N, C_in, L) or (N, L, C_in) -> shared memory as [part][k8][row][8 channels] of 16 bits, in which the next row is
+// the next 16 bytes: so one copy of x serves all taps. It is K-major without swizzle for wgmma's descriptors, and for
+// ldmatrix eight neighbouring rows lie in eight different banks.
 //
 // An item is one row's eight channels: eight loads, coalesced over the lanes, which take neighbouring rows; one 16-byte
 // store for each part.
@@ -35,6 +35,8 @@ class XRows {
     const bool any = walk_.next();
     x_ = static_cast<const Element*>(in_.x) + int64_t{walk_.first_sample} * in_.sample_elements;
     first_position_ = walk_.first_position * in_.stride - in_.pad_left;
+    length_ =
+        in_.lengths != nullptr && any ? static_cast<int>(sample_length(p_.arguments, walk_.first_sample)) : in_.length;
     return any;
   }
 
@@ -45,12 +47,13 @@ class XRows {
     const Element* address = x_;
     int source = first_position_ + row;
     if (c_.plain_rows) {
-      wanted = wanted && static_cast<unsigned>(source) < static_cast<unsigned>(in_.length);
+      wanted = wanted && static_cast<unsigned>(source) < static_cast<unsigned>(length_);
     } else {
       source = wanted ? general_source(row, address) : -1;
       wanted = source >= 0;
     }
-    return {address + (int64_t{8 * k8} * in_.channel_step + int64_t{source} * in_.position_step), wanted ? in_.channels - 8 * k8 : 0};
+    return {address + (int64_t{8 * k8} * in_.channel_step + int64_t{source} * in_.position_step),
+            wanted ? in_.channels - 8 * k8 : 0};
   }
 
   __device__ __forceinline__ int first_channel_of(int chunk) const { return chunk * 16 * c_.chunk_k16; }
@@ -132,6 +135,7 @@ class XRows {
   Walk walk_;
   const Element* x_;    // of the tile's first sample
   int first_position_;  // in x, of the tile's first row; negative in the padding
+  int length_;          // of plain rows, beyond which there are zeros
   bool any_;            // there is such a tile
 };
 

@@ -27,8 +27,13 @@ void launch_shape(const Parameters& parameters, cudaStream_t stream) {
 
 void launch_onchip(const Arguments& arguments, const Config& config, const SyncSlot& slot, cudaStream_t stream) {
   const SharedPlan plan(config, arguments.dtype == CONVNORM_F32 ? 4 : 2);
-  const Parameters parameters = {input_of(arguments), config,    plan, slot, arguments.layout == CONVNORM_NLC ? Store::kElements : store_of(arguments.y, config.staged),
-                                 arguments};
+  const Parameters parameters = {
+      input_of(arguments),
+      config,
+      plan,
+      slot,
+      arguments.layout == CONVNORM_NLC ? Store::kElements : store_of(arguments.y, config.staged),
+      arguments};
   with_device_element(arguments.dtype, [&](auto type) {
     using Element = decltype(type);
     if constexpr (sizeof(Element) == 4) {

@@ -9,13 +9,20 @@ namespace convnorm::cuda::sm80_onchip {
 
 namespace {
 
-constexpr double kProductFlops = 2.0 * 16 * 8 * 16;  // of one mma.sync.m16n8k16
-constexpr double kHopperShare = 0.62;                // of what wgmma reaches there
-constexpr double kWeightBytesPerCycle = 24;          // out of the second-level cache, an SM's share
-constexpr double kStoreBytesPerCycle = 18;           // y to memory
-constexpr double kLoadItemCycles = 14;               // eight channels of a row of x
 constexpr int kStaggerCycles = 0;
-constexpr double kFixedCycles = 6000;                // first x, statistics, exchange, norm
+
+// Fitted to measurements on an H200, 2026-11-30: all layers of bench/shapes/layers.txt that it takes.
+constexpr double kProductFlops = 2.0 * 16 * 8 * 16;  // of one mma.sync.m16n8k16
+constexpr double kHopperShare = 0.5;                 // of what wgmma reaches there
+constexpr double kWeightBytesPerCycle = 24;          // out of the second-level cache, an SM's share
+constexpr double kStepCycles = 100;                  // of a warp, beside its products
+constexpr double kPlainItemCycles = 250;             // eight channels of a row of x that is the next element
+constexpr double kItemCycles = 550;                  // of any other row
+constexpr double kWarpEpilogueCycles = 20'000;       // and the first x, norm, store
+constexpr double kBlockEpilogueCycles = 19'000;
+constexpr double kExchangeCycles = 20'000;  // between blocks: its code is fetched for the first time
+constexpr double kPreOpCycles = 12'000;
+constexpr double kChannelsLastCycles = 15'000;
 
 std::string text(int64_t value) { return std::to_string(value); }
 
@@ -48,7 +55,7 @@ std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes
   for (c.ctas_per_sm = ctas_by_registers(columns); c.ctas_per_sm >= 1; --c.ctas_per_sm) {
     if (auto its = divide_into_tiles(p, sizes, c.ctas_per_sm * device.sm_count, c)) return *its;
     if (auto its = lay_out_rows(p, sizes, c, c)) return *its;
-    c.by_warps = c.by_warps && has_warps(f32, c.parts);
+    c.by_warps = c.by_warps && !c.staged && has_warps(f32, c.parts);
     c.conv_group_tiles = Divisor(static_cast<uint32_t>(c.row_tiles / p.conv_groups));
     c.sms = static_cast<unsigned>(device.sm_count);
     c.stagger_cycles = kStaggerCycles;
@@ -73,15 +80,20 @@ std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes
 double estimated_cycles(const Problem& p, const Config& c, const DeviceLimits& device) {
   const double rate = device.peak_gflops(true) / (device.clock_ghz * device.sm_count);  // of an SM in a cycle
   const double flops_per_cycle = rate <= 0 ? 1024 : device.major == 9 ? rate * kHopperShare : rate;
-  const double k16_steps = double(p.k) * c.chunks * c.chunk_k16;
-  const double products = k16_steps * products_of(c.parts) * (4 * kRowTiles) * (c.tile_columns / 8);
-  // CTAs of an SM share it.
+  // Warps that share a quarter of an SM: one of each of its CTAs.
   const double sharing = quotient_up(c.ctas(), device.sm_count);
-  const double math = sharing * products * kProductFlops / flops_per_cycle;
-  const double weights = sharing * k16_steps * c.parts * (4 * kRowTiles) * kStepVectors * 16 / kWeightBytesPerCycle;
-  const double x = sharing * c.chunks * c.slot_items * kLoadItemCycles;
-  const double store = sharing * kBlockRows * c.warpgroups * c.tile_columns * element_size(p.dtype) / kStoreBytesPerCycle;
-  return c.iterations * (kFixedCycles + std::max({math, weights, x, store})) + store;
+  const double products = double(products_of(c.parts)) * c.chunk_k16 * kRowTiles * (c.tile_columns / 8);
+  const double math = products * kProductFlops / (flops_per_cycle / 4);
+  const double items = double(c.rounds) * items_of(c.parts) / p.k;
+  const double beside = (kStepCycles + items * (c.plain_rows ? kPlainItemCycles : kItemCycles)) * (c.samples > 1 ? 2 : 1);
+  const double weights = sharing * c.chunk_k16 * c.parts * (4 * kRowTiles) * kStepVectors * 16 / kWeightBytesPerCycle;
+  const double steps = double(p.k) * c.chunks;
+  double rest = kWarpEpilogueCycles;
+  if (!c.by_warps) {
+    rest = kBlockEpilogueCycles + (c.exchanges() ? kExchangeCycles : 0) + (p.pre.op != CONVNORM_NONE ? kPreOpCycles : 0) +
+           (p.layout == CONVNORM_NLC ? kChannelsLastCycles : 0);
+  }
+  return c.iterations * (rest + steps * std::max({sharing * math, math + beside, weights}));
 }
 
 std::variant<Config, std::string> choose_config(const Problem& problem, const Sizes& sizes, const DeviceLimits& device,

@@ -17,12 +17,13 @@ inline constexpr int kStepBytes = 2 * kBlockRows * 16;
 inline constexpr int kMostStepParts = 4;
 
 struct Config : Tiles, Rows {
-  bool plain_fill;    // plain rows, and the tile's own positions are rows [pad_left, pad_left + tile_columns)
-  bool by_fours;      // refills may take four neighbouring inputs of a channel at a time
-  int fours_shift;    // from the first four to the tile's first input
-  Divisor fours;      // of a channel in a slot
-  int x_slots;        // == chunks: x stays resident
-  Divisor halo_rows;  // positions beside the tile's own
+  bool plain_fill;     // plain rows, and the tile's own positions are rows [pad_left, pad_left + tile_columns)
+  bool whole_samples;  // rows are those of whole samples with zeros beside them, as many as the tile has columns
+  bool by_fours;       // refills may take four neighbouring inputs of a channel at a time
+  int fours_shift;     // from the first four to the tile's first input
+  Divisor fours;       // of a channel in a slot
+  int x_slots;         // == chunks: x stays resident
+  Divisor halo_rows;   // positions beside the tile's own
 
   // Weights.
   int stage_taps;

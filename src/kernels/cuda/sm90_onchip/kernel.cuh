@@ -14,25 +14,32 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
-// By one warp, whom all others wait for.
+// By all producer warps, each its share, one barrier after the other: the instruction takes one address for all lanes
+// of a warp, and a fence goes with each. Computing warps wait for it in await_barriers().
 template <class T>
-__device__ __forceinline__ void init_barriers(const Parameters& p, uint32_t shared, int lane) {
+__device__ __forceinline__ void init_barriers(const Parameters& p, uint32_t shared, int producer) {
   const Config& c = p.config;
-  // One barrier after the other, by one thread: the instruction takes one address for all lanes of a warp.
-  if (lane == 0) {
-    const auto init = [&](int first, int count, int arrivals) {
+  if (threadIdx.x % 32 == 0) {
+    // In the order of SharedPlan, which lays them out without gaps.
+    const int x_full = 2 * c.weight_slots, x_empty = x_full + c.x_slots, turn = x_empty + c.x_slots,
+              prepared = turn + 4;
 #pragma unroll 1
-      for (int i = 0; i < count; ++i) ptx::mbarrier_init(shared + first + 8 * i, arrivals);
-    };
-    init(p.plan.weights_full, c.weight_slots, 1);
-    init(p.plan.weights_empty, c.weight_slots, 1);
-    init(p.plan.x_full, c.x_slots, p.x_arrivals);
-    init(p.plan.x_empty, c.x_slots, c.warpgroups);
-    init(p.plan.turn, 4, 4);
-    init(p.plan.prepared, 1, 32 * T::kLoaderWarps);
+    for (int i = producer; i <= prepared; i += T::kProducerWarps) {
+      const int arrivals = i < x_full     ? 1
+                           : i < x_empty  ? p.x_arrivals
+                           : i < turn     ? c.warpgroups
+                           : i < prepared ? 4
+                                          : 32 * T::kLoaderWarps;
+      ptx::mbarrier_init(shared + p.plan.weights_full + 8 * i, arrivals);
+    }
   }
   ptx::fence_mbarrier_init();
   __syncwarp();
+#pragma unroll 1
+  for (int i = 0; i < c.warpgroups; ++i) {
+    ptx::named_barrier_arrive(static_cast<int>(NamedBarrier::kInitialised) + i, 32 * (T::kProducerWarps + 4));
+  }
+  ptx::named_barrier(static_cast<int>(NamedBarrier::kProducers), 32 * T::kProducerWarps);
 }
 
 // Feeds the weight ring, in the order in which the warpgroups take stages.
@@ -211,10 +218,8 @@ __global__ void __launch_bounds__(T::kMostThreads, T::kPerSm) onchip(const __gri
     if constexpr (T::kWide) {
       if (p.plain_fill) ptx::setmaxnreg_dec<T::kProducerRegisters>();
     }
-    if (producer == 0) {
-      init_barriers<T>(p, shared_base, lane);
-      announce_barriers<T>(c.warpgroups);
-    } else {
+    init_barriers<T>(p, shared_base, producer);
+    if (producer > 0) {
       XLoader<T> x(p, shared);
       const int loader = producer - 1;
       if (!p.plain_fill) {
@@ -223,7 +228,7 @@ __global__ void __launch_bounds__(T::kMostThreads, T::kPerSm) onchip(const __gri
         x.ask_for_own(warp, loader);
         x.fill_own(warp, loader);
       } else {
-        x.fill_halo(warp, loader);
+        x.fill_halo(loader);
       }
     }
     if constexpr (T::kWide) {

@@ -10,8 +10,7 @@ namespace {
 template <class Element, int kParts>
 void launch_shape(const Parameters& parameters, cudaStream_t stream) {
   const Config& c = parameters.config;
-  // Rows of y start on sectors only if y does.
-  const bool by_warps = c.by_warps && parameters.store == Store::kVectors;
+  const bool by_warps = c.by_warps && parameters.store != Store::kElements;
   if (c.tile_columns == 64) {
     launch_instance<Traits<Element, kParts, 64, false, false>>(parameters, stream);
   } else if (c.wide) {

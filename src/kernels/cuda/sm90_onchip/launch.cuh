@@ -18,7 +18,7 @@ inline int x_arrivals(const Config& c, convnorm_dtype dtype, bool plain_fill, in
 inline PlainFill plain_fill_of(const Config& c, const SharedPlan& plan, int pad_left, int element_bytes) {
   // Eight channels, or sixteen of 16 bits.
   const int unit_k8 = element_bytes == 2 ? 2 : 1, k8_bytes = c.rows() * 16, slot_units = 2 * c.chunk_k16 / unit_k8;
-  return {plan.x + pad_left * 16,
+  return {plan.x + pad_left * c.samples * 16,
           plan.x_slot_bytes,
           unit_k8 * k8_bytes,
           element_bytes == 2 ? k8_bytes : plan.x_part_bytes,
@@ -41,6 +41,7 @@ inline Parameters parameters_of(const Arguments& arguments, const Config& config
   const bool fours_aligned = config.by_fours && arguments.l % 4 == 0 && x % (4 * element_of_x) == 0;
   return {input_of(arguments),
           plain_fill,
+          plain_fill || (config.whole_samples && vectors_of_x),
           vectors_of_x,
           x_arrivals(config, arguments.dtype, plain_fill, loader_warps),
           plain_fill_of(config, plan, static_cast<int>(arguments.pad_left), element_of_x),

@@ -18,6 +18,7 @@ constexpr double kStoreBytesPerCycle = 18;   // y to memory
 constexpr double kProductCycles128 = 66;     // wgmma m64n128k16 from shared memory
 constexpr double kProductCycles64 = 42;      // m64n64k16: operands take 128 bytes a clock, all there are
 constexpr double kLoadItemCycles = 14;       // eight channels of a row of x, over all loader warps
+constexpr double kPlainItemCycles = 3;       // the same where rows are copied (x_loader.cuh)
 constexpr double kFixedCycles = 4000;        // launch, first x, exchange
 
 std::string text(int64_t value) { return std::to_string(value); }
@@ -55,17 +56,19 @@ class Candidate {
   std::optional<std::string> choose_rings() {
     const int k16_steps = static_cast<int>(quotient_up(p_.c, 16));
     const int element = static_cast<int>(element_size(p_.dtype));
-    // Chunks as large as leave room, and that pad few channels.
-    for (int chunk_k16 = 4; chunk_k16 >= 1; chunk_k16 /= 2) {
-      if (chunk_k16 > 1 && (k16_steps % chunk_k16 != 0 || chunk_k16 * c_.parts > kMostStepParts)) continue;
-      c_.chunk_k16 = chunk_k16;
-      c_.chunks = static_cast<int>(quotient_up(k16_steps, chunk_k16));
-      const int tap_bytes = chunk_k16 * c_.parts * kStepBytes;
-      const int most_taps = std::max(1, kStageBytes / tap_bytes);
-      c_.tap_groups = static_cast<int>(quotient_up(p_.k, most_taps));
-      c_.stage_taps = static_cast<int>(quotient_up(p_.k, c_.tap_groups));
-      c_.tap_groups = static_cast<int>(quotient_up(p_.k, c_.stage_taps));
-      if (fit_resident(element) || fit_ring(element)) return std::nullopt;
+    // Smaller stages only where large ones do not fit. Chunks as large as leave room, and that pad few channels.
+    for (int stage_bytes = kStageBytes; stage_bytes >= c_.parts * kStepBytes; stage_bytes /= 2) {
+      for (int chunk_k16 = 4; chunk_k16 >= 1; chunk_k16 /= 2) {
+        if (chunk_k16 > 1 && (k16_steps % chunk_k16 != 0 || chunk_k16 * c_.parts > kMostStepParts)) continue;
+        c_.chunk_k16 = chunk_k16;
+        c_.chunks = static_cast<int>(quotient_up(k16_steps, chunk_k16));
+        const int tap_bytes = chunk_k16 * c_.parts * kStepBytes;
+        const int most_taps = std::max(1, stage_bytes / tap_bytes);
+        c_.tap_groups = static_cast<int>(quotient_up(p_.k, most_taps));
+        c_.stage_taps = static_cast<int>(quotient_up(p_.k, c_.tap_groups));
+        c_.tap_groups = static_cast<int>(quotient_up(p_.k, c_.stage_taps));
+        if (fit_resident(element) || fit_ring(element)) return std::nullopt;
+      }
     }
     return "two chunks of x (" + text(c_.rows()) + " rows each) and the weight ring do not fit in shared memory";
   }
@@ -76,6 +79,9 @@ class Candidate {
     // Copies are words at least; what is copied lies where its operands will, which must not be smaller.
     c_.plain_fill = c_.plain_rows && c_.tile_columns == 128 && p_.pad_left <= c_.last_shift &&
                     p_.l * element_size(p_.dtype) % 4 == 0 && 2 * c_.parts >= element_size(p_.dtype);
+    c_.whole_samples = c_.samples > 1 && p_.stride == 1 && p_.pad == CONVNORM_ZEROS && !p_.lengths &&
+                       p_.l == c_.tile_positions && p_.pad_left <= c_.last_shift &&
+                       2 * c_.parts >= element_size(p_.dtype);
     c_.by_fours = c_.samples == 1 && !p_.lengths && std::has_single_bit(static_cast<uint64_t>(p_.stride));
     c_.fours_shift = static_cast<int>((4 - p_.pad_left % 4) % 4);
     c_.fours = Divisor(static_cast<uint32_t>(quotient_up(c_.phase_rows * p_.stride + c_.fours_shift, 4)));
@@ -130,7 +136,8 @@ double estimated_cycles(const Problem& p, const Config& c) {
   const double steps = double(p.k) * c.chunks * c.chunk_k16 * c.warpgroups;
   const double math = steps * products_of(c.parts) * (c.tile_columns == 128 ? kProductCycles128 : kProductCycles64);
   const double weights = steps * c.parts * kStepBytes / kWeightBytesPerCycle;
-  const double x = 2.0 * c.chunks * c.chunk_k16 * c.rows() * kLoadItemCycles * (c.wide ? 2 : 1);
+  const double item = c.plain_fill || c.whole_samples ? kPlainItemCycles : kLoadItemCycles * (c.wide ? 2 : 1);
+  const double x = 2.0 * c.chunks * c.chunk_k16 * c.rows() * item;
   const double store = double(kBlockRows) * c.warpgroups * c.tile_columns * element_size(p.dtype) / kStoreBytesPerCycle;
   const double tail = c.staggered ? store / c.warpgroups : store;
   return kFixedCycles + c.iterations * std::max({math, weights, x, store}) + tail +

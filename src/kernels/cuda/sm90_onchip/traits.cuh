@@ -37,9 +37,10 @@ struct PlainFill {
 // runs while the first loads wait for them.
 struct Parameters {
   Input input;
-  bool plain_fill;    // the config's, and x is aligned
-  bool vectors_of_x;  // and its rows start on 16 bytes
-  int x_arrivals;     // of warps at a slot of x
+  bool plain_fill;       // the config's, and x is aligned
+  bool refill_by_units;  // that, or the tile has whole samples, which are vectors
+  bool vectors_of_x;     // and its rows start on 16 bytes
+  int x_arrivals;        // of warps at a slot of x
   PlainFill fill;
   bool fours_aligned;  // the config's fours are vectors of x
   Config config;
@@ -86,11 +87,9 @@ struct Traits {
 enum class NamedBarrier : int {
   // + i: the threads of computing warpgroup i, or of the loader warps that make up one behind them
   kWarpgroup = kFirstBlockBarrier,
-  kInitialised = 6,  // + i: the warp that initialises barriers, and crew i, which waits for it
+  kInitialised = 6,  // + i: the producers, who initialise barriers, and computing warpgroup i, which waits for it
+  kProducers = 10,   // the producers among themselves
   kFilled = 12,      // loader warps, which wait until computing ones have done their part of the first fill
 };
-
-// Warps that wait for initialised barriers at one place: computing warpgroups, and two crews of loader warps.
-inline constexpr int kLoaderCrews = 4;
 
 }  // namespace convnorm::cuda::sm90_onchip

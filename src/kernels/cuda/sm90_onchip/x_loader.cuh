@@ -10,32 +10,17 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
-// By the warp that has initialised barriers, which waits for nobody.
+// By computing warps, until the producers have initialised barriers.
 template <class T>
-__device__ __forceinline__ void announce_barriers(int warpgroups) {
-  const auto arrive = [](int crew, int warps) {
-    ptx::named_barrier_arrive(static_cast<int>(NamedBarrier::kInitialised) + crew, 32 * (1 + warps));
-  };
-#pragma unroll 1
-  for (int i = 0; i < warpgroups; ++i) arrive(i, 4);
-  arrive(kLoaderCrews, T::kHaloWarps);
-  if (T::kLoaderWarps > T::kHaloWarps) arrive(kLoaderCrews + 1, T::kLoaderWarps - T::kHaloWarps);
-}
-
-// By all other warps, `loader` of which are those that load x, or negative.
-template <class T>
-__device__ __forceinline__ void await_barriers(int warp, int loader) {
-  const bool halo = loader < T::kHaloWarps;
-  const int crew = loader < 0 ? warp / 4 : kLoaderCrews + (halo ? 0 : 1);
-  const int warps = loader < 0 ? 4 : halo ? T::kHaloWarps : T::kLoaderWarps - T::kHaloWarps;
-  ptx::named_barrier(static_cast<int>(NamedBarrier::kInitialised) + crew, 32 * (1 + warps));
+__device__ __forceinline__ void await_barriers(int warp) {
+  ptx::named_barrier(static_cast<int>(NamedBarrier::kInitialised) + warp / 4, 32 * (T::kProducerWarps + 4));
 }
 
 template <class T>
 class XLoader : XRows<T> {
   using Base = XRows<T>;
   using Base::next_tile, Base::source_of, Base::load_channels, Base::store_parts;
-  using Base::p_, Base::in_, Base::c_, Base::walk_, Base::x_, Base::first_position_, Base::any_;
+  using Base::p_, Base::in_, Base::c_, Base::walk_, Base::x_, Base::first_position_, Base::any_, Base::length_;
   using typename Base::Source;
 
  public:
@@ -45,7 +30,7 @@ class XLoader : XRows<T> {
       : Base(p), shared_(shared) {}
 
   // The first x_slots chunks of the CTA's first tile, by all warps but the one that feeds weights; `loader` of them are
-  // those that load x, or negative. Waits for await_barriers() behind the first loads.
+  // those that load x, or negative. Computing warps wait for the barriers behind the first loads.
   __device__ __forceinline__ void first_fill(int warp, int loader) {
     const int threads = static_cast<int>(blockDim.x) - 32,
               thread = static_cast<int>(threadIdx.x) - (loader < 0 ? 0 : 32);
@@ -72,7 +57,7 @@ class XLoader : XRows<T> {
         }
         if (!ready) {
           ready = true;
-          await_barriers<T>(warp, loader);
+          if (loader < 0) await_barriers<T>(warp);
         }
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
@@ -96,7 +81,7 @@ class XLoader : XRows<T> {
   __device__ __forceinline__ void ask_for_own(int warp, int loader) {
     any_ = next_tile();
     const Units own(*this, warp, loader);
-    const Rows rows(*this);
+    const Rows<128> rows(*this);
     int unit = own.first;
 #pragma unroll 1
     for (int i = 0; i < kAhead; ++i, unit += own.step) ask_for(own, rows, unit);
@@ -104,8 +89,8 @@ class XLoader : XRows<T> {
 
   __device__ __forceinline__ void fill_own(int warp, int loader) {
     const Units own(*this, warp, loader);
-    const Rows rows(*this);
-    await_barriers<T>(warp, loader);
+    const Rows<128> rows(*this);
+    if (loader < 0) await_barriers<T>(warp);
 #pragma unroll 1
     for (int unit = own.first; unit < own.fill.units; unit += own.step) {
       if (any_) {
@@ -118,36 +103,25 @@ class XLoader : XRows<T> {
   }
 
   // Rows beside the tile's own, by the halo warps: an item is eight channels of one.
-  __device__ __forceinline__ void fill_halo(int warp, int loader) {
+  __device__ __forceinline__ void fill_halo(int loader) {
     any_ = next_tile();
-    const int items = 2 * c_.last_shift * c_.chunk_k16 * c_.x_slots;
-    bool ready = false;
+    const int items = 2 * c_.last_shift * c_.chunk_k16 * c_.x_slots, slot_rows = 2 * c_.chunk_k16 * c_.rows();
 #pragma unroll 1
-    for (int first = 32 * loader; first < items || !ready; first += 32 * T::kHaloWarps) {
-      const int item = first + threadIdx.x % 32;
-      const int k8 = static_cast<int>(c_.halo_rows.divide(item)), beside = item - k8 * c_.last_shift;
-      const int row = beside < in_.pad_left ? beside : beside + T::kColumns;
-      const int position = first_position_ + row;
-      const bool inside = any_ && item < items && static_cast<unsigned>(position) < static_cast<unsigned>(in_.length);
+    for (int item = 32 * loader + threadIdx.x % 32; item < items; item += 32 * T::kHaloWarps) {
       uint32_t bits[8];
-      load_channels(bits, {x_ + int64_t{8 * k8} * in_.length + position, inside ? in_.channels - 8 * k8 : 0}, 0, true);
-      if (!ready) {
-        ready = true;
-        await_barriers<T>(warp, loader);
-      }
-      const int slot = k8 >> __ffs(c_.chunk_k16);  // 2 * chunk_k16 to a slot
-      if (item < items) {
-        store_item(bits, slot, (k8 - slot * 2 * c_.chunk_k16) * c_.rows() + row);
-      }
+      const int its_item = load_beside(bits, item, 0, any_);  // all slots as one
+      const int slot = static_cast<int>(c_.slot_rows.divide(its_item)) >> __ffs(c_.chunk_k16);
+      store_item(bits, slot, its_item - slot * slot_rows);
     }
     ptx::fence_proxy_async();
     __syncwarp();
-    for (int slot = threadIdx.x % 32; slot < c_.x_slots; slot += 32)
+    for (int slot = threadIdx.x % 32; slot < c_.x_slots; slot += 32) {
       ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot));
+    }
   }
 
-  // By computing warps after the first fill, for a loader that refills. An empty slot says as much, by way of the warps that
-  // emptied it; this says it to racecheck too.
+  // By computing warps after the first fill, for a loader that refills. An empty slot says as much, by way of the warps
+  // that emptied it; this says it to racecheck too.
   __device__ __forceinline__ void hand_over() const {
     ptx::named_barrier_arrive(static_cast<int>(NamedBarrier::kFilled), 128 * c_.warpgroups + 32 * T::kLoaderWarps);
   }
@@ -177,6 +151,8 @@ class XLoader : XRows<T> {
           fill_by_fours<true>(thread, kThreads, slot, parity, chunk);
         } else if (T::kFours && c_.by_fours) {
           fill_by_fours<false>(thread, kThreads, slot, parity, chunk);
+        } else if (!T::kFours && p_.refill_by_units) {
+          fill_by_units(loader_warp, slot, parity, chunk);
         } else {
           await_empty(slot, parity);
           fill_by_items(thread, kThreads, slot, chunk);
@@ -216,53 +192,63 @@ class XLoader : XRows<T> {
     }
   };
 
-  // A thread's share of copying rows, channels of x: a piece of 16 bytes of two rows of a unit.
+  // A thread's share of copying rows, channels of x, by a warpgroup or by a warp: a piece of 16 bytes of some rows of a
+  // unit.
+  template <int kThreads>
   struct Rows {
-    static constexpr int kPieces = kRowBytes / 16, kElements = 16 / sizeof(Element);
+    static constexpr int kPieces = kRowBytes / 16, kElements = 16 / sizeof(Element), kAtOnce = kThreads / kPieces;
+    static constexpr int kRegionRows = kUnitChannels / 2;
 
     const XLoader& of;
-    const int thread, piece;
-    const int left;        // positions of a row from the tile's first on
+    const int row, piece;  // of the unit's first kAtOnce
+    int left;              // positions of a row from the tile's first on
     const Element* first;  // of the thread's row of unit 0
 
     __device__ __forceinline__ explicit Rows(const XLoader& loader)
         : of(loader),
-          thread(threadIdx.x % 128),
-          piece(thread % kPieces),
-          left(loader.in_.length - loader.walk_.first_position),
-          first(loader.x_ + int64_t{thread / kPieces} * loader.in_.length + loader.walk_.first_position) {}
+          row(threadIdx.x % kThreads / kPieces),
+          piece(threadIdx.x % kPieces),
+          left(loader.length_ - loader.walk_.first_position),
+          first(loader.x_ + int64_t{row} * loader.in_.length + loader.walk_.first_position) {
+      if (kThreads == 128 || loader.c_.samples == 1) return;
+      // The pieces of whole samples: as many positions of each as the tile has.
+      const int position = piece * kElements, sample = position * loader.c_.samples / T::kColumns;
+      first += sample * (loader.in_.sample_elements - loader.c_.tile_positions);
+      left = loader.walk_.first_sample + sample < loader.p_.arguments.n ? T::kColumns : 0;
+    }
 
     // In `kCopies` copies, whose words neighbouring lanes take in turn. One copy needs rows that start on 16 bytes.
     template <int kCopies>
     __device__ __forceinline__ void copy(int unit, uint32_t to, int second) const {
       constexpr int kSome = kElements / kCopies;  // elements of a copy
-      int channel = unit * kUnitChannels + thread / kPieces;
-      const Element* row = first + int64_t{unit} * kUnitChannels * of.in_.length;
+      int channel = unit * kUnitChannels + row;
+      const Element* from = first + int64_t{unit} * kUnitChannels * of.in_.length;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int j = 0; j < kUnitChannels; j += kAtOnce) {
         const int end = channel < of.in_.channels ? left : 0;
+        const uint32_t its = to + (j < kRegionRows ? 0 : second) + (j % kRegionRows + row) * kRowBytes;
 #pragma unroll
         for (int i = 0; i < kCopies; ++i) {
           const int some = i * kPieces + piece;
-          ptx::copy_async_some<16 / kCopies>(to + (thread - piece) * 16 + some * (16 / kCopies), row + some * kSome,
+          ptx::copy_async_some<16 / kCopies>(its + some * (16 / kCopies), from + some * kSome,
                                              min(max(end - some * kSome, 0), kSome) * sizeof(Element));
         }
-        channel += kUnitChannels / 2;
-        row += int64_t{kUnitChannels / 2} * of.in_.length;
-        to += second;
+        channel += kAtOnce;
+        from += int64_t{kAtOnce} * of.in_.length;
+      }
+    }
+    __device__ __forceinline__ void copy(int unit, uint32_t to, int second) const {
+      if (of.p_.vectors_of_x) {
+        copy<1>(unit, to, second);
+      } else {
+        copy<4>(unit, to, second);
       }
     }
   };
 
   // An empty group of copies past the last unit, so that as many are on their way as waits count on.
-  __device__ __forceinline__ void ask_for(const Units& own, const Rows& rows, int unit) const {
-    if (unit < own.fill.units && any_) {
-      if (p_.vectors_of_x) {
-        rows.template copy<1>(unit, own.region(unit), own.fill.second);
-      } else {
-        rows.template copy<4>(unit, own.region(unit), own.fill.second);
-      }
-    }
+  __device__ __forceinline__ void ask_for(const Units& own, const Rows<128>& rows, int unit) const {
+    if (unit < own.fill.units && any_) rows.copy(unit, own.region(unit), own.fill.second);
     ptx::commit_copies();
   }
 
@@ -287,6 +273,52 @@ class XLoader : XRows<T> {
       }
       ptx::named_barrier(barrier, 128);  // all have read
       store_parts(bits, first + 16 * thread);
+    }
+  }
+
+  // The same by one warp, of one sample's positions or of whole samples: a row of the copied unit has sample after
+  // sample, operands have them side by side.
+  __device__ __forceinline__ void convert_unit_alone(uint32_t at, int second) const {
+    unsigned char* const first = shared_ + (at - ptx::shared_address(shared_));
+    const int lane = threadIdx.x % 32, samples_log2 = c_.samples_log2;
+    const auto element_of = [&](int position, int sample) { return sample * c_.tile_positions + position; };
+    if constexpr (kPairs) {
+      constexpr int kEach = T::kColumns / 64;
+#pragma unroll
+      for (int region = 0; region < 2; ++region) {
+        unsigned char* const its = first + region * second;
+        uint32_t bits[kEach][8];
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+          const int pair = lane + 32 * i, sample = pair & (c_.samples - 1), position = 2 * (pair >> samples_log2);
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            bits[i][j] = *reinterpret_cast<const uint32_t*>(its + j * kRowBytes + 2 * element_of(position, sample));
+          }
+        }
+        __syncwarp();  // all have read
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+          const int pair = lane + 32 * i, sample = pair & (c_.samples - 1), position = 2 * (pair >> samples_log2);
+          unsigned char* const row = its + 16 * ((position << samples_log2) + sample);
+          Base::template store_halves<0x5410>(bits[i], row);
+          Base::template store_halves<0x7632>(bits[i], row + (16 << samples_log2));
+        }
+      }
+    } else {
+      constexpr int kEach = T::kColumns / 32;
+      uint32_t bits[kEach][8];
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const int row = lane + 32 * i, element = element_of(row >> samples_log2, row & (c_.samples - 1));
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          bits[i][j] = *reinterpret_cast<const uint32_t*>(first + j / 4 * second + j % 4 * kRowBytes + 4 * element);
+        }
+      }
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) store_parts(bits[i], first + 16 * (lane + 32 * i));
     }
   }
 
@@ -387,6 +419,45 @@ class XLoader : XRows<T> {
 
   __device__ __forceinline__ void await_empty(int slot, uint32_t parity) const {
     wait(barrier(p_.plan.x_empty, slot), parity, "an empty slot of x");
+  }
+
+  // A slot of plain rows, or of whole samples, by warps that take whole units from copies to operands.
+  __device__ __forceinline__ void fill_by_units(int loader_warp, int slot, uint32_t parity, int chunk) const {
+    const PlainFill& fill = p_.fill;
+    const int units = 1 << fill.slot_units_log2, lane = threadIdx.x % 32;
+    const uint32_t own = ptx::shared_address(shared_) + fill.first + slot * fill.slot_bytes;
+    const Rows<32> rows(*this);
+    await_empty(slot, parity);
+#pragma unroll 1
+    for (int unit = loader_warp; unit < units; unit += T::kLoaderWarps) {
+      rows.copy(chunk * units + unit, own + unit * fill.unit_bytes, fill.second);
+    }
+    ptx::commit_copies();
+    // Whole samples have zeros beside them, which are there since the first fill.
+    const int items = c_.samples > 1 ? 0 : 2 * c_.last_shift * c_.chunk_k16;
+#pragma unroll 1
+    for (int item = 32 * loader_warp + lane; item < items; item += 32 * T::kLoaderWarps) {
+      uint32_t bits[8];
+      const int its_item = load_beside(bits, item, chunk, true);
+      store_item(bits, slot, its_item);
+    }
+    ptx::wait_copies<0>();
+    __syncwarp();
+#pragma unroll 1
+    for (int unit = loader_warp; unit < units; unit += T::kLoaderWarps) {
+      convert_unit_alone(own + unit * fill.unit_bytes, fill.second);
+    }
+  }
+
+  // An item beside the tile's own positions, of those of a chunk. Returns its number in a slot.
+  __device__ __forceinline__ int load_beside(uint32_t (&bits)[8], int item, int chunk, bool wanted) const {
+    const int k8 = static_cast<int>(c_.halo_rows.divide(item)), beside = item - k8 * c_.last_shift;
+    const int row = beside < in_.pad_left ? beside : beside + T::kColumns;
+    const int position = first_position_ + row;
+    const bool inside = wanted && static_cast<unsigned>(position) < static_cast<unsigned>(length_);
+    load_channels(bits, {x_ + int64_t{8 * k8} * in_.length + position, inside ? in_.channels - 8 * k8 : 0}, chunk,
+                  true);
+    return k8 * c_.rows() + row;
   }
 
   // A slot item by item.

@@ -1,5 +1,6 @@
-// The one-wave kernel for mma.sync: both epilogues, both tile widths, groups that lie in a warp, in a block, in both blocks
-// of a warp and in many tiles, every kind of edge, glu, conv groups, and more domains than the GPU holds at once.
+// The one-wave kernel for mma.sync: both epilogues, both tile widths, groups that lie in a warp, in a block, in both
+// blocks of a warp and in many tiles, every kind of edge, glu, conv groups, and more domains than the GPU holds at
+// once.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -19,8 +20,8 @@ class Sm80OnchipCalls : public testing::Test {
 
 void expect_right(const Inputs& in, int misalignment = 0) { expect_right("sm80_onchip", in, misalignment); }
 
-// Small, since each is evaluated in double and, for every type, in several orders of fp32: none has more than six million
-// products.
+// Small, since each is evaluated in double and, for every type, in several orders of fp32: none has more than six
+// million products.
 constexpr const char* kLines[] = {
     // Rows of y on sectors: warps take their rows to the end by themselves.
     "n=2,c=40,l=144,o=100,k=3,p=1,g=25,bias=1,post=silu",
@@ -66,8 +67,8 @@ INSTANTIATE_TEST_SUITE_P(EveryType, Sm80OnchipOptions,
                                           testing::Values("dtype=f32", "dtype=f32,precision=highest",
                                                           "dtype=f32,precision=medium", "dtype=f16", "dtype=bf16")));
 
-// One product of each pair is enough for these. An odd and an even number of chunks: which of the two slots a tile begins
-// with changes from tile to tile, or does not.
+// One product of each pair is enough for these. An odd and an even number of chunks: which of the two slots a tile
+// begins with changes from tile to tile, or does not.
 TEST_F(Sm80OnchipCalls, ManyDomainsOneAfterTheOther) {
   expect_right(make_inputs("n=100,c=40,l=150,o=130,k=1,g=13,precision=medium"));
   expect_right(make_inputs("n=100,c=20,l=150,o=130,k=1,g=13,dtype=bf16"));

@@ -154,7 +154,8 @@ class Plain {
   static Real truncated(double value) {
     const auto rounded = static_cast<Real>(value);
     if constexpr (std::is_same_v<Real, float>) {
-      // The next one towards zero: std::nextafter() in a form that compilers vectorise, for this is what tests wait for.
+      // The next one towards zero: std::nextafter() in a form that compilers vectorise, for this is what tests wait
+      // for.
       const auto bits = std::bit_cast<uint32_t>(rounded);
       return std::bit_cast<float>(bits - (std::abs(double{rounded}) > std::abs(value) ? 1u : 0u));
     }

@@ -20,7 +20,8 @@ constexpr Backend kCpu = {
     .threads = [] { return static_cast<int32_t>(torch::stable::get_num_threads()); },
     .launch =
         [](int32_t) {
-          return convnorm_launch{.parallel_for = parallel_for, .parallel_context = nullptr, .stream = nullptr, .on_device = 0};
+          return convnorm_launch{
+              .parallel_for = parallel_for, .parallel_context = nullptr, .stream = nullptr, .on_device = 0};
         },
     .capturing = [](const convnorm_launch&) { return false; },
     .wait = [](const convnorm_launch&) {},

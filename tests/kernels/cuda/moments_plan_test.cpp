@@ -22,8 +22,6 @@ std::variant<Config, std::string> plan(const std::string& line) {
   return choose_config(problem, Sizes(problem), h200());
 }
 
-Config config(const std::string& line) { return accepted(line, plan(line)); }
-
 std::string refusal(const std::string& line) { return refusal_of(plan(line)); }
 
 TEST(Moments, NumbersSquaresWithoutGaps) {

@@ -1,5 +1,5 @@
-// The planner of the one-wave kernel for mma.sync: what it promises about shared memory, chunks and teams holds for every
-// layer on every kind of GPU, and what it refuses it refuses with a reason. Needs no GPU.
+// The planner of the one-wave kernel for mma.sync: what it promises about shared memory, chunks and teams holds for
+// every layer on every kind of GPU, and what it refuses it refuses with a reason. Needs no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,8 @@ void check(const Problem& problem, const Config& c, const DeviceLimits& gpu) {
   // All CTAs run at the same time.
   EXPECT_LE(c.ctas(), c.ctas_per_sm * gpu.sm_count);
   EXPECT_GE(int64_t{c.teams} * c.iterations, c.domains);
-  // Every channel, item of x, channel of y, output and sample belongs to a chunk, a round, a block, a tile and a domain.
+  // Every channel, item of x, channel of y, output and sample belongs to a chunk, a round, a block, a tile and a
+  // domain.
   EXPECT_GE(int64_t{16} * c.chunk_k16 * c.chunks, sizes.c_per_conv_group);
   EXPECT_GE(c.rounds * sm80_onchip::kThreads * sm80_onchip::items_of(c.parts), c.slot_items);
   EXPECT_GE(int64_t{kBlockRows} * c.blocks, problem.o);

@@ -72,9 +72,8 @@ TEST(Sm90TwoPass, PlansHoldWhatTheKernelsAssume) {
   int plans = 0;
   for (const auto& [name, layer] : convnorm::test::layers()) {
     for (const convnorm_dtype dtype : {CONVNORM_F32, CONVNORM_F16, CONVNORM_BF16}) {
-      for (const Wishes wishes :
-           {Wishes{}, Wishes{.width = Width::kTwo}, Wishes{.width = Width::kPair},
-            Wishes{.way = Way::kStore}, Wishes{.way = Way::kRecompute}}) {
+      for (const Wishes wishes : {Wishes{}, Wishes{.width = Width::kTwo}, Wishes{.width = Width::kPair},
+                                  Wishes{.way = Way::kStore}, Wishes{.way = Way::kRecompute}}) {
         Problem problem = layer;
         problem.dtype = dtype;
         const auto answer = choose_config(problem, Sizes(problem), h200(), wishes);

@@ -3,10 +3,10 @@
 
 #include "kernels/cuda/collective/exchange.cuh"
 #include "kernels/cuda/collective/ops.cuh"
+#include "kernels/cuda/collective/row_parameters.cuh"
 #include "kernels/cuda/collective/store.cuh"
 #include "kernels/cuda/collective/walk.cuh"
 #include "kernels/cuda/ptx/barrier.cuh"
-#include "kernels/cuda/collective/row_parameters.cuh"
 
 namespace convnorm::cuda {
 
@@ -27,12 +27,10 @@ class Epilogue {
         table_(reinterpret_cast<float2*>(shared + p.plan.statistics + warp / 4 * p.plan.statistics_bytes)) {}
 
   // Of the warpgroup's threads.
-  __device__ __forceinline__ void sync() const {
-    ptx::named_barrier(kFirstBlockBarrier + warpgroup_, 128);
-  }
+  __device__ __forceinline__ void sync() const { ptx::named_barrier(kFirstBlockBarrier + warpgroup_, 128); }
 
-  // Computes what would otherwise be waited for when the tile is done. A later tile of other channels than the last one's
-  // loads their parameters.
+  // Computes what would otherwise be waited for when the tile is done. A later tile of other channels than the last
+  // one's loads their parameters.
   __device__ __forceinline__ void begin(const Walk& walk, bool later) {
     const int block = c_.block_of(walk.row_tile, warpgroup_), thread = threadIdx.x % 128;
     const bool load = later && block != block_;
@@ -43,7 +41,8 @@ class Epilogue {
     if (load) {
       sync();  // all have read what was there
       const int first_row = warpgroup_ * kBlockRows;
-      load_row_parameters<T>(p_, shared_, block * kBlockRows - first_row, first_row, first_row + kBlockRows, thread, 128);
+      load_row_parameters<T>(p_, shared_, block * kBlockRows - first_row, first_row, first_row + kBlockRows, thread,
+                             128);
       sync();
     }
   }
@@ -57,7 +56,8 @@ class Epilogue {
     finish(walk, d);
   }
 
-  // run() in three parts. Threads that hold two blocks measure both before they wait for others: those may be themselves.
+  // run() in three parts. Threads that hold two blocks measure both before they wait for others: those may be
+  // themselves.
   __device__ __forceinline__ void measure(const Walk& walk, float (&d)[kValues]) {
     const Arguments& a = p_.arguments;
     if (block_ * kBlockRows >= a.o) return;

@@ -13,8 +13,8 @@
 
 namespace convnorm::cuda {
 
-// Takes this CTA's share in numbering the launch, once it has read the header's tag. That can only move on when all CTAs
-// have read it, so all of them number their launch alike.
+// Takes this CTA's share in numbering the launch, once it has read the header's tag. That can only move on when all
+// CTAs have read it, so all of them number their launch alike.
 __device__ __forceinline__ uint64_t first_tag_of_launch(SyncHeader* header, uint64_t tag, unsigned ctas, int rounds) {
   // The comparison makes the arrival wait for the value.
   if (tag != ~uint64_t{0} && atomicInc(&header->arrivals, ctas - 1) == ctas - 1) {

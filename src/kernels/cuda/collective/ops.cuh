@@ -57,8 +57,8 @@ __device__ __forceinline__ void apply_ops(const Arguments& a, int first, int las
 
 // The whole list.
 template <class Element>
-__device__ __forceinline__ void apply_ops(const Arguments& a, float (&v)[8], Fragment at, const Columns& columns, int row,
-                                          int first_tile) {
+__device__ __forceinline__ void apply_ops(const Arguments& a, float (&v)[8], Fragment at, const Columns& columns,
+                                          int row, int first_tile) {
   apply_ops<Element>(a, 0, a.post_count, v, at, columns, row, first_tile);
 }
 

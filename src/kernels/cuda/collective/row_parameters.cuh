@@ -1,5 +1,5 @@
-// Parameters of a tile's channels. They lie in shared memory: beside 64 accumulators there are no registers for them, and
-// what the compiler spills comes back from the second-level cache.
+// Parameters of a tile's channels. They lie in shared memory: beside 64 accumulators there are no registers for them,
+// and what the compiler spills comes back from the second-level cache.
 #pragma once
 
 #include "kernels/cuda/collective/ops.cuh"
@@ -12,8 +12,8 @@ namespace convnorm::cuda {
 struct alignas(16) RowParameters {
   float gamma;
   float beta;  // NaN if the packed weight is not this plan's
-  // What the norm does not take out again: the bias beyond that of the group's first channel. It moves the row's mean and
-  // is never added to its values, where a large one would cost digits; so means are taken as if that bias were 0.
+  // What the norm does not take out again: the bias beyond that of the group's first channel. It moves the row's mean
+  // and is never added to its values, where a large one would cost digits; so means are taken as if that bias were 0.
   float bias;
   float unused;
 };
@@ -61,8 +61,8 @@ class RequestedRow {
 
 // Loads rows [begin, end) of a tile that starts at channel `first`, by threads `thread` of `threads`.
 template <class T>
-__device__ __forceinline__ void load_row_parameters(const typename T::Parameters& p, unsigned char* shared, int first, int begin,
-                                                    int end, int thread, int threads) {
+__device__ __forceinline__ void load_row_parameters(const typename T::Parameters& p, unsigned char* shared, int first,
+                                                    int begin, int end, int thread, int threads) {
 #pragma unroll 1
   for (int row = begin + thread; row < end; row += threads) {
     row_parameters(p, shared)[row] = RequestedRow<T>(p, first + row).value();

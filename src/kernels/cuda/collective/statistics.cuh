@@ -9,7 +9,8 @@ namespace convnorm::cuda {
 struct Spread {
   float count;
   float mean;
-  float m2;  // or minus sigma, sqrt(M2 / count), where M2 leaves fp32's range: sigma is in range wherever the values are
+  float
+      m2;  // or minus sigma, sqrt(M2 / count), where M2 leaves fp32's range: sigma is in range wherever the values are
 };
 
 // Of values times a scale.
@@ -160,10 +161,10 @@ __device__ __forceinline__ void sum_samples(float (&sum)[2][2], int samples_log2
   }
 }
 
-// The spread of every (row, sample), without its count, of a warpgroup's block, had `bias` been added to the rows of h = 0 and 1 ->
-// table[64][samples]. The counts follow from the tile. Rows from `rows` on are of no account.
-// Accumulators that are no outputs are overwritten. Neighbouring instructions belong to different sums, so that none
-// waits for the one before.
+// The spread of every (row, sample), without its count, of a warpgroup's block, had `bias` been added to the rows of h
+// = 0 and 1 -> table[64][samples]. The counts follow from the tile. Rows from `rows` on are of no account. Accumulators
+// that are no outputs are overwritten. Neighbouring instructions belong to different sums, so that none waits for the
+// one before.
 template <int kTiles8>
 __device__ __forceinline__ void row_statistics(float (&d)[4 * kTiles8], const Fragment& at, int samples_log2,
                                                const ValidColumns& valid, const float (&bias)[2], int rows,
@@ -237,8 +238,8 @@ __device__ __forceinline__ Moments merge_rows(const float2* table, const Scale& 
   return {rows * count, mean, sum_lanes(m2, lanes_log2)};
 }
 
-// One part in each of 2^lanes_log2 neighbouring lanes, each of them the `share`th of `count` values in all. Distances are
-// taken from the first lane's mean, so that one round of sums serves mean and squares.
+// One part in each of 2^lanes_log2 neighbouring lanes, each of them the `share`th of `count` values in all. Distances
+// are taken from the first lane's mean, so that one round of sums serves mean and squares.
 __device__ __forceinline__ Moments merge_lanes(const Moments& part, float share, float count, int lanes_log2) {
   const float base = __shfl_sync(~0u, part.mean, 0, 1 << lanes_log2), distance = part.mean - base;
   float mean = share * distance, m2 = fmaf(distance * distance, part.count, part.m2);

@@ -61,8 +61,8 @@ __device__ __forceinline__ uint32_t pack_pair<__nv_bfloat16>(float low, float hi
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-// A row of kTiles column tiles, (t, e) -> v[2 * t + e], as the quad holds it; `row` starts on a sector, and `end` columns
-// of it, a whole number of vectors, are outputs.
+// A row of kTiles column tiles, (t, e) -> v[2 * t + e], as the quad holds it; `row` starts on a sector, and `end`
+// columns of it, a whole number of vectors, are outputs.
 template <class Element, int kTiles>
 __device__ __forceinline__ void store_row(const float (&v)[2 * kTiles], int quad, Element* row, int end) {
   if constexpr (sizeof(Element) == 4) {
@@ -142,8 +142,8 @@ __device__ __forceinline__ int sector_offset(const Element* pointer) {
   return static_cast<int>(reinterpret_cast<uintptr_t>(pointer) % 32 / sizeof(Element));
 }
 
-// Row h of four column tiles, an element at a time, wherever y lies and whatever its layout. Channels last, the eight rows
-// of a warp's store are eight neighbours, in fp32 a sector.
+// Row h of four column tiles, an element at a time, wherever y lies and whatever its layout. Channels last, the eight
+// rows of a warp's store are eight neighbours, in fp32 a sector.
 template <class Element>
 __device__ __forceinline__ void store_elements(const float (&v)[8], const Fragment& at, int h, int first_tile,
                                                const Destination& to) {
@@ -157,8 +157,8 @@ __device__ __forceinline__ void store_elements(const float (&v)[8], const Fragme
     const int64_t sample = columns.first_sample + columns.sample(column);
     const int64_t position = columns.first_position + columns.position(column);
     if (sample >= to.n || position >= to.l_out) continue;
-    const int64_t index = to.channels_last ? (sample * to.l_out + position) * to.channels + channel
-                                           : to.index(sample, channel, position);
+    const int64_t index =
+        to.channels_last ? (sample * to.l_out + position) * to.channels + channel : to.index(sample, channel, position);
     static_cast<Element*>(to.y)[index] = from_float<Element>(v[i]);
   }
 }

@@ -1,5 +1,6 @@
-// The numbers of the launches that take moments, shared by planner and kernels. Columns are the inputs under the kernel: one
-// for each (input channel of the conv group, tap). What then makes y of x is recompute's kernel, with numbers of its own.
+// The numbers of the launches that take moments, shared by planner and kernels. Columns are the inputs under the
+// kernel: one for each (input channel of the conv group, tap). What then makes y of x is recompute's kernel, with
+// numbers of its own.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace convnorm::cuda::moments {
 inline constexpr int kWarps = 8;  // of a CTA
 inline constexpr int kThreads = 32 * kWarps;
 inline constexpr int kMostColumns = 64;
-inline constexpr int kSide = 4;   // columns of a square of products
+inline constexpr int kSide = 4;  // columns of a square of products
 
 // Column r of the moments; the one behind the last is all ones, and gives the sums.
 CONVNORM_HOST_DEVICE constexpr int squares_along(int columns) { return (columns + kSide) / kSide; }

@@ -35,8 +35,8 @@ class Moments final : public CudaExecutable {
         {"blocks", fmt::format("{} of {} channels, {} places within a sector, {} sets", stream.blocks(),
                                stream.block_channels, stream.classes, stream.sets)},
         {"CTAs", fmt::format("{} in {} teams, {} rounds", stream.grid(), stream.teams, stream.rounds)},
-        {"window", fmt::format("{} positions, {} a CTA, by {} warps", stream.window(), stream.windows,
-                               stream.position_warps)},
+        {"window",
+         fmt::format("{} positions, {} a CTA, by {} warps", stream.window(), stream.windows, stream.position_warps)},
     };
   }
 
@@ -52,10 +52,13 @@ class Moments final : public CudaExecutable {
   }
 
   double expected_us() const override {
-    // Measured on an H200: the two launches that take moments, which mostly wait.
-    constexpr double kFixedUs = 31, kProductsPerUs = 2.5e6;
+    // Measured on an H200: the two launches that take moments, which mostly wait, and for fewer values where columns
+    // are few.
+    constexpr double kFewUs = 17, kManyUs = 28, kProductsPerUs = 2.5e6, kOfChannelsPerUs = 3e4;
+    const double squares = static_cast<double>(config_.columns) * config_.columns;
     const double positions = static_cast<double>(problem_.n * problem_.conv_groups * sizes_.l_out);
-    return kFixedUs + positions * config_.columns * config_.columns / kProductsPerUs +
+    return (config_.columns <= 10 ? kFewUs : kManyUs) + positions * squares / kProductsPerUs +
+           static_cast<double>(problem_.o) * squares / kOfChannelsPerUs +
            recompute::expected_us(without_norm(problem_), sizes_, config_.stream);
   }
 

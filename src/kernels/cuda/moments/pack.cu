@@ -31,8 +31,8 @@ void pack(const Arguments& a, const Config& config, const void* weight, void* pa
   with_device_element(a.dtype, [&](auto type) {
     using Element = decltype(type);
     launch("launching moments' copying of weights", plain_kernel<Element>,
-           {.grid = dim3(static_cast<unsigned>((elements + kThreads - 1) / kThreads)), .block = dim3(kThreads)}, stream, w,
-           reinterpret_cast<float*>(static_cast<unsigned char*>(packed) + plan.plain), elements);
+           {.grid = dim3(static_cast<unsigned>((elements + kThreads - 1) / kThreads)), .block = dim3(kThreads)}, stream,
+           w, reinterpret_cast<float*>(static_cast<unsigned char*>(packed) + plan.plain), elements);
   });
 }
 

@@ -73,8 +73,7 @@ struct Config {
     const bool gate = gates > 0 && channel >= gates;
     if (gate) channel -= gates;
     const int in_range = channel % range, in_class = in_range / classes;
-    const int block =
-        channel / range * range_blocks() + in_range % classes * class_blocks + in_class / block_channels;
+    const int block = channel / range * range_blocks() + in_range % classes * class_blocks + in_class / block_channels;
     return block * kBlockRows + in_class % block_channels + (gate ? block_channels : 0);
   }
   // Behind the last of its range, such a row holds none.

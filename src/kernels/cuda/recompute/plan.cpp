@@ -156,7 +156,8 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
     }
     for (c.quads = 1; c.quads <= 4; c.quads *= 2) {
       for (c.position_warps = 1; c.position_warps <= kWarps; c.position_warps *= 2) {
-        if (alone ? c.position_warps > 1 : kWarps / c.position_warps > c.set_blocks && c.position_warps < kWarps) continue;
+        if (alone ? c.position_warps > 1 : kWarps / c.position_warps > c.set_blocks && c.position_warps < kWarps)
+          continue;
         const int64_t tiles = quotient_up(positions, c.tile());
         for (int64_t team = 1;;) {
           const int64_t own = quotient_up(tiles, team);  // tiles of a CTA

@@ -1,5 +1,6 @@
-// The numbers with which the one-wave kernel for mma.sync runs one problem: plain values, chosen on the host (plan.cpp),
-// printed by explain(), received by the kernel. Tiles, columns and domains are those of collective/tiles.hpp.
+// The numbers with which the one-wave kernel for mma.sync runs one problem: plain values, chosen on the host
+// (plan.cpp), printed by explain(), received by the kernel. Tiles, columns and domains are those of
+// collective/tiles.hpp.
 //
 //   chunk    16 or 32 input channels, whose x lies in one of two slots of shared memory
 //   step     the products of one chunk and one tap
@@ -16,8 +17,8 @@ inline constexpr int kXSlots = 2;
 // CTAs for which an SM has registers. The compiler is held to it, and the grid counts on it.
 constexpr int ctas_by_registers(int tile_columns) { return tile_columns == 128 ? 2 : 3; }
 
-// What a step takes of the channels, in units of 16: one product is over soon, so it is given more. And what a thread has
-// of x on its way while it runs, in items.
+// What a step takes of the channels, in units of 16: one product is over soon, so it is given more. And what a thread
+// has of x on its way while it runs, in items.
 constexpr int chunk_k16_of(int parts) { return parts == 1 ? 2 : 1; }
 constexpr int items_of(int parts) { return parts == 1 ? 2 : 1; }
 

@@ -1,10 +1,11 @@
-// y = post(GroupNorm(pre(conv1d(x, w) + b))) with z in registers from the first product to the store, on the tensor cores
-// of any GPU from sm_80 on.
+// y = post(GroupNorm(pre(conv1d(x, w) + b))) with z in registers from the first product to the store, on the tensor
+// cores of any GPU from sm_80 on.
 //
-// A CTA is four warps, each of which computes 32 channels, 16 of either block, by all columns of the tile. A warp's weights
-// are its own: asynchronous copies bring them, packed in the order of the fragments, two or three steps ahead.
-// x is shared: while the products of one chunk run, the next one is loaded, split and written to the other slot, from where
-// ldmatrix, whose row addresses are free, takes every tap. What a CTA waits for, the others of its SM compute through.
+// A CTA is four warps, each of which computes 32 channels, 16 of either block, by all columns of the tile. A warp's
+// weights are its own: asynchronous copies bring them, packed in the order of the fragments, two or three steps ahead.
+// x is shared: while the products of one chunk run, the next one is loaded, split and written to the other slot, from
+// where ldmatrix, whose row addresses are free, takes every tap. What a CTA waits for, the others of its SM compute
+// through.
 #pragma once
 
 #include "kernels/cuda/collective/block_epilogue.cuh"
@@ -23,8 +24,9 @@ struct Fragments {
   uint4 of[kRowTiles][T::kChunkK16][T::kParts];
 };
 
-// A warp's weights on their way to it, step after step: [k16][part][lane][8] of 16 bits for either row tile. A lane copies
-// into its own places of shared memory what it will take, so that nobody else need wait, and no register is held.
+// A warp's weights on their way to it, step after step: [k16][part][lane][8] of 16 bits for either row tile. A lane
+// copies into its own places of shared memory what it will take, so that nobody else need wait, and no register is
+// held.
 template <class T>
 class WeightStream {
  public:
@@ -122,7 +124,7 @@ __device__ __forceinline__ void multiply(Accumulators<T>& d, const Fragments<T>&
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) {
     if (i + 1 < kLoads) load(i + 1);
-    // Neighbouring instructions add to different accumulators, so that none waits for the one before.
+      // Neighbouring instructions add to different accumulators, so that none waits for the one before.
 #pragma unroll
     for (int sum = 0; sum < T::kParts; ++sum) {
 #pragma unroll
@@ -139,12 +141,12 @@ __device__ __forceinline__ void multiply(Accumulators<T>& d, const Fragments<T>&
   }
 }
 
-// z of a tile, whose first chunk is in shared memory and whose first weights are on their way; the first chunk of the next
-// tile is there afterwards. `slot_row`: shared address of the row of this lane's matrix in slot 0; `slot_bytes`: from there
-// to the slot of the first chunk.
+// z of a tile, whose first chunk is in shared memory and whose first weights are on their way; the first chunk of the
+// next tile is there afterwards. `slot_row`: shared address of the row of this lane's matrix in slot 0; `slot_bytes`:
+// from there to the slot of the first chunk.
 template <class T>
-__device__ __forceinline__ void convolve(const Parameters& p, WeightStream<T>& weights, XStream<T>& x, uint32_t slot_row,
-                                         int& slot_bytes, Accumulators<T>& d) {
+__device__ __forceinline__ void convolve(const Parameters& p, WeightStream<T>& weights, XStream<T>& x,
+                                         uint32_t slot_row, int& slot_bytes, Accumulators<T>& d) {
   const Config& c = p.config;
   const auto taps = static_cast<int>(p.arguments.k), stride = static_cast<int>(p.arguments.stride);
   const int rows = c.rows();
@@ -192,8 +194,8 @@ __device__ __forceinline__ void swap(float& a, float& b) {
   a = b, b = c;
 }
 
-// Those CTAs of an SM that came later begin later. Where all are at the same point, all compute addresses while the tensor
-// cores have nothing to do, and then wait for each other's products; what lies apart once stays apart.
+// Those CTAs of an SM that came later begin later. Where all are at the same point, all compute addresses while the
+// tensor cores have nothing to do, and then wait for each other's products; what lies apart once stays apart.
 __device__ __forceinline__ void stagger(const Config& c) {
   const unsigned cta = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const int before = (cta >= c.sms) + (cta >= 2 * c.sms);
@@ -227,8 +229,8 @@ __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_c
         first_tag_of_launch(p.slot.header, tag, c.ctas(), c.iterations);
   }
   // Matrices 0 and 1 of an ldmatrix are the two halves of k of one column tile, 2 and 3 those of the next.
-  const uint32_t slot_row = ptx::shared_address(shared) + p.plan.x +
-                            16 * ((lane / 8 % 2) * c.rows() + lane / 16 * 8 + lane % 8);
+  const uint32_t slot_row =
+      ptx::shared_address(shared) + p.plan.x + 16 * ((lane / 8 % 2) * c.rows() + lane / 16 * 8 + lane % 8);
   int slot_bytes = 0;
   TileEpilogue upper(p, shared, warp), lower(p, shared, 4 + warp);  // of the two row tiles
   for (int tile = 0; any; any = walk.next(), ++tile) {
@@ -243,7 +245,8 @@ __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_c
       upper.measure(walk, d[0]);
       lower.measure(walk, d[1]);
     } else {
-      // Code that runs once takes as long as it takes to fetch it: here it exists once, and the row tiles change places.
+      // Code that runs once takes as long as it takes to fetch it: here it exists once, and the row tiles change
+      // places.
 #pragma unroll 1
       for (int i = 0; i < kRowTiles; ++i) {
         TileEpilogue epilogue(p, shared, 4 * i + warp);

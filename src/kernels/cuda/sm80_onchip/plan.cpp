@@ -46,8 +46,9 @@ std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes
            " output channels, which are no whole tiles of " + text(kTileRows);
   }
   if (has_post(p, CONVNORM_GLU) && (p.conv_groups > 1 || p.o % kTileRows != 0)) {
-    return p.conv_groups > 1 ? "post=glu with cg=" + text(p.conv_groups) + ": values and gates read other channels of x"
-                             : "post=glu: half of " + text(p.o) + " channels are no whole blocks of " + text(kBlockRows);
+    return p.conv_groups > 1
+               ? "post=glu with cg=" + text(p.conv_groups) + ": values and gates read other channels of x"
+               : "post=glu: half of " + text(p.o) + " channels are no whole blocks of " + text(kBlockRows);
   }
   const int element = static_cast<int>(element_size(p.dtype));
   std::string reason;
@@ -86,13 +87,14 @@ double estimated_cycles(const Problem& p, const Config& c, const DeviceLimits& d
   const double products = double(products_of(c.parts)) * c.chunk_k16 * kRowTiles * (c.tile_columns / 8);
   const double math = products * kProductFlops / (flops_per_cycle / 4);
   const double items = double(c.rounds) * items_of(c.parts) / p.k;
-  const double beside = (kStepCycles + items * (c.plain_rows ? kPlainItemCycles : kItemCycles)) * (c.samples > 1 ? 2 : 1);
+  const double beside =
+      (kStepCycles + items * (c.plain_rows ? kPlainItemCycles : kItemCycles)) * (c.samples > 1 ? 2 : 1);
   const double weights = sharing * c.chunk_k16 * c.parts * (4 * kRowTiles) * kStepVectors * 16 / kWeightBytesPerCycle;
   const double steps = double(p.k) * c.chunks;
   double rest = kWarpEpilogueCycles;
   if (!c.by_warps) {
-    rest = kBlockEpilogueCycles + (c.exchanges() ? kExchangeCycles : 0) + (p.pre.op != CONVNORM_NONE ? kPreOpCycles : 0) +
-           (p.layout == CONVNORM_NLC ? kChannelsLastCycles : 0);
+    rest = kBlockEpilogueCycles + (c.exchanges() ? kExchangeCycles : 0) +
+           (p.pre.op != CONVNORM_NONE ? kPreOpCycles : 0) + (p.layout == CONVNORM_NLC ? kChannelsLastCycles : 0);
   }
   return c.iterations * (rest + steps * std::max({sharing * math, math + beside, weights}));
 }

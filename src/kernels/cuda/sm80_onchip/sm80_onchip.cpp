@@ -58,12 +58,14 @@ class Sm80Onchip final : public CudaExecutable {
 
   double expected_us() const override {
     double computing = estimated_cycles(problem_, config_, device_) * 1e-3 / (kClockUnderLoad * device_.clock_ghz);
-    // On Hopper sm90_onchip was 1.2 to 2.5 times as fast at all that it takes too, but for strides that are no power of two,
-    // whose rows it loads one by one. The estimates of both err by about as much.
-    const bool on_wgmma = device_.major == 9 && problem_.layout == CONVNORM_NCL && problem_.conv_groups == 1 && !config_.halves;
+    // On Hopper sm90_onchip was 1.2 to 2.5 times as fast at all that it takes too, but for strides that are no power of
+    // two, whose rows it loads one by one. The estimates of both err by about as much.
+    const bool on_wgmma =
+        device_.major == 9 && problem_.layout == CONVNORM_NCL && problem_.conv_groups == 1 && !config_.halves;
     if (on_wgmma && std::has_single_bit(static_cast<uint64_t>(problem_.stride))) computing *= kHopperMargin;
     const double bytes = compulsory_bytes(problem_, sizes_);
-    return kLaunchUs + (device_.bandwidth_gbps > 0 ? std::max(computing, bytes * 1e-3 / device_.bandwidth_gbps) : computing);
+    return kLaunchUs +
+           (device_.bandwidth_gbps > 0 ? std::max(computing, bytes * 1e-3 / device_.bandwidth_gbps) : computing);
   }
 
  protected:

@@ -10,8 +10,8 @@ namespace convnorm::cuda::sm80_onchip {
 template <class T>
 class XStream : XRows<T> {
   using Base = XRows<T>;
-  using typename Base::Source;
   using Base::p_, Base::c_, Base::any_;
+  using typename Base::Source;
 
  public:
   __device__ __forceinline__ XStream(const Parameters& p, unsigned char* shared) : Base(p), shared_(shared) {}

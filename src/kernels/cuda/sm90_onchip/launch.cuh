@@ -39,18 +39,12 @@ inline Parameters parameters_of(const Arguments& arguments, const Config& config
   const auto x = reinterpret_cast<uintptr_t>(arguments.x);
   const bool vectors_of_x = x % 16 == 0 && arguments.l * element_of_x % 16 == 0;
   const bool fours_aligned = config.by_fours && arguments.l % 4 == 0 && x % (4 * element_of_x) == 0;
-  return {input_of(arguments),
-          plain_fill,
-          plain_fill || (config.whole_samples && vectors_of_x),
-          vectors_of_x,
+  return {input_of(arguments), plain_fill,
+          // With one tap there is too little to multiply for copies that are waited for two at a time.
+          (plain_fill && arguments.k > 1) || (config.whole_samples && vectors_of_x), vectors_of_x,
           x_arrivals(config, arguments.dtype, plain_fill, loader_warps),
-          plain_fill_of(config, plan, static_cast<int>(arguments.pad_left), element_of_x),
-          fours_aligned,
-          config,
-          plan,
-          slot,
-          store_of(destination, config.staged),
-          arguments};
+          plain_fill_of(config, plan, static_cast<int>(arguments.pad_left), element_of_x), fours_aligned, config, plan,
+          slot, store_of(destination, config.staged), arguments};
 }
 
 template <class T>

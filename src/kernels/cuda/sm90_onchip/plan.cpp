@@ -17,9 +17,17 @@ constexpr double kWeightBytesPerCycle = 40;  // bulk copies out of the second-le
 constexpr double kStoreBytesPerCycle = 18;   // y to memory
 constexpr double kProductCycles128 = 66;     // wgmma m64n128k16 from shared memory
 constexpr double kProductCycles64 = 42;      // m64n64k16: operands take 128 bytes a clock, all there are
-constexpr double kLoadItemCycles = 14;       // eight channels of a row of x, over all loader warps
+constexpr double kLoadItemCycles = 14;       // eight channels of a row of x, by the loader warps
+constexpr double kFoursItemCycles = 6;       // the same by fours, or in tiles of 64 columns
 constexpr double kPlainItemCycles = 3;       // the same where rows are copied (x_loader.cuh)
-constexpr double kFixedCycles = 4000;        // launch, first x, exchange
+constexpr double kFixedCycles = 4000;        // launch, first x
+
+// What a tile takes beside that, in every round: moments, exchange and an epilogue under which little else runs.
+double round_cycles(const Config& c) {
+  const int blocks = c.warpgroups * c.tile_columns / 64;
+  if (!c.by_warps) return c.tile_columns == 64 ? 11500 : 15000 + 1500.0 * blocks;
+  return c.staged ? 5500 + 1500.0 * blocks : 6500 + 200.0 * blocks;
+}
 
 std::string text(int64_t value) { return std::to_string(value); }
 
@@ -136,11 +144,14 @@ double estimated_cycles(const Problem& p, const Config& c) {
   const double steps = double(p.k) * c.chunks * c.chunk_k16 * c.warpgroups;
   const double math = steps * products_of(c.parts) * (c.tile_columns == 128 ? kProductCycles128 : kProductCycles64);
   const double weights = steps * c.parts * kStepBytes / kWeightBytesPerCycle;
-  const double item = c.plain_fill || c.whole_samples ? kPlainItemCycles : kLoadItemCycles * (c.wide ? 2 : 1);
+  const double item =
+      c.plain_fill || c.whole_samples
+          ? kPlainItemCycles
+          : (c.by_fours || c.tile_columns == 64 ? kFoursItemCycles : kLoadItemCycles) * (c.wide ? 2 : 1);
   const double x = 2.0 * c.chunks * c.chunk_k16 * c.rows() * item;
   const double store = double(kBlockRows) * c.warpgroups * c.tile_columns * element_size(p.dtype) / kStoreBytesPerCycle;
   const double tail = c.staggered ? store / c.warpgroups : store;
-  return kFixedCycles + c.iterations * std::max({math, weights, x, store}) + tail +
+  return kFixedCycles + c.iterations * (std::max({math, weights, x, store}) + round_cycles(c)) + tail +
          (c.staggered ? 0 : (c.iterations - 1) * store);
 }
 

@@ -3,8 +3,8 @@
 
 #include "kernels/cuda/collective/row_ops.cuh"
 #include "kernels/cuda/collective/store.cuh"
-#include "kernels/cuda/ptx/barrier.cuh"
 #include "kernels/cuda/collective/walk.cuh"
+#include "kernels/cuda/ptx/barrier.cuh"
 #include "kernels/cuda/sm90_two_pass/row_norm.cuh"
 #include "kernels/cuda/sm90_two_pass/traits.cuh"
 
@@ -96,8 +96,7 @@ class Epilogue {
   }
 
   // A row at a time; the other one then takes its place, so that the code exists once.
-  __device__ __forceinline__ void measure(const Destination& to, const Walk& walk, int end,
-                                          float (&d)[kValues]) const {
+  __device__ __forceinline__ void measure(const Destination& to, const Walk& walk, int end, float (&d)[kValues]) const {
     const Arguments& a = p_.arguments;
     auto staged = staged_rows(to);
 #pragma unroll 1

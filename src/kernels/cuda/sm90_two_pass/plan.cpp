@@ -101,7 +101,7 @@ double estimated_us(const Problem& p, const Sizes& sizes, const DeviceLimits& de
   // 16 bits, by seven loader warps; from a block's last product to its last store; until the first product of a launch.
   constexpr double kProductCycles = 66, kWideItemCycles = 6.5, kNarrowItemCycles = 4.3, kEpilogueCycles = 3000,
                    kFirstCycles = 12000;
-  constexpr double kPairLoads = 1.3;                     // with fewer loader warps
+  constexpr double kPairLoads = 1.3;                    // with fewer loader warps
   constexpr double kClockGhz = 1.7;                     // under load
   constexpr double kBytesPerUs = 3.3e6;                 // to and from memory
   constexpr double kFixedUs = 6, kUsPerSegment = 2e-3;  // launches; the merge of a group's segments

@@ -3,8 +3,10 @@
 // once.
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "operator/named_path.hpp"
 
@@ -53,17 +55,18 @@ constexpr const char* kLines[] = {
 
 // A test for each, so that they can be dealt to several processes.
 class Sm80OnchipOptions : public Sm80OnchipCalls,
-                          public testing::WithParamInterface<std::tuple<const char*, const char*>> {};
+                          public testing::WithParamInterface<std::tuple<std::string, std::string>> {};
 
 TEST_P(Sm80OnchipOptions, AreRight) {
-  const std::string line = std::string(std::get<0>(GetParam())) + "," + std::get<1>(GetParam());
+  const std::string line = std::get<0>(GetParam()) + "," + std::get<1>(GetParam());
   SCOPED_TRACE(line);
   expect_right(make_inputs(line));
   expect_right(make_inputs(line, Fill::correlated), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryType, Sm80OnchipOptions,
-                         testing::Combine(testing::ValuesIn(kLines),
+                         testing::Combine(testing::ValuesIn(std::vector<std::string>(std::begin(kLines),
+                                                                                     std::end(kLines))),
                                           testing::Values("dtype=f32", "dtype=f32,precision=highest",
                                                           "dtype=f32,precision=medium", "dtype=f16", "dtype=bf16")));
 

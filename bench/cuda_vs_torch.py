@@ -13,7 +13,6 @@ layer. Needs torch with CUDA.
 import argparse
 import datetime
 import json
-import os
 import subprocess
 import sys
 import tempfile

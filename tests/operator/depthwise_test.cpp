@@ -2,27 +2,15 @@
 // CTA, among CTAs, and larger than the GPU.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "support/inputs.hpp"
-#include "support/runner.hpp"
+#include "operator/named_path.hpp"
 
 namespace convnorm::test {
 namespace {
 
-class Depthwise : public testing::Test {
+class Depthwise : public NamedPathTest {
  protected:
-  void SetUp() override {
-    const std::vector<std::string> all = paths();
-    if (std::find(all.begin(), all.end(), "depthwise") == all.end()) GTEST_SKIP() << "this device has no such path";
-  }
+  Depthwise() : NamedPathTest("depthwise") {}
 };
-
-void expect_right(const Inputs& in, int misalignment = 0) {
-  std::vector<std::string> taken;
-  EXPECT_EQ(check_every_path(in, &taken, misalignment), "");
-  EXPECT_NE(std::find(taken.begin(), taken.end(), "depthwise"), taken.end());
-}
 
 constexpr const char* kLines[] = {
     "n=2,c=5,l=1001,o=5,k=3,d=128,p=128,cg=5,g=1,bias=1,post=relu",

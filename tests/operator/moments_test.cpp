@@ -12,16 +12,12 @@
 namespace convnorm::test {
 namespace {
 
-class Moments : public testing::Test {
+class Moments : public NamedPathTest {
  protected:
-  void SetUp() override {
-    if (!is_built("moments")) GTEST_SKIP() << "this device has no such path";
-  }
+  Moments() : NamedPathTest("moments") {}
 };
 
-void expect_right(const Inputs& in) { expect_right("moments", in); }
-
-// On GPUs plans take `recompute`, which is faster.
+// By name on GPUs, where builds that ask `recompute` may take that.
 TEST_F(Moments, TakeRawAudio) {
   const std::string path = test_device() == CONVNORM_CUDA ? "moments" : "";
   const Outcome outcome = run(make_inputs("n=1,c=1,l=160000,o=512,k=10,s=5,g=512,post=gelu"), {.path = path});

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/inputs.hpp"
@@ -17,11 +18,24 @@ inline bool is_built(const std::string& path) {
   return std::find(all.begin(), all.end(), path) != all.end();
 }
 
-// Also that the path took part: a test that it refused would pass without it.
-inline void expect_right(const std::string& path, const Inputs& in, int misalignment = 0) {
-  std::vector<std::string> taken;
-  EXPECT_EQ(check_every_path(in, &taken, misalignment), "");
-  EXPECT_NE(std::find(taken.begin(), taken.end(), path), taken.end());
-}
+// Skips where this build or device has no such path.
+class NamedPathTest : public testing::Test {
+ protected:
+  explicit NamedPathTest(std::string path) : path_(std::move(path)) {}
+
+  void SetUp() override {
+    if (!is_built(path_)) GTEST_SKIP() << "this device has no path " << path_;
+  }
+
+  // Also that the path took part: a test that it refused would pass without it.
+  void expect_right(const Inputs& in, int misalignment = 0) const {
+    std::vector<std::string> taken;
+    EXPECT_EQ(check_every_path(in, &taken, misalignment), "");
+    EXPECT_NE(std::find(taken.begin(), taken.end(), path_), taken.end());
+  }
+
+ private:
+  std::string path_;
+};
 
 }  // namespace convnorm::test

@@ -12,15 +12,15 @@
 namespace convnorm::test {
 namespace {
 
-class Recompute : public testing::Test {
+class Recompute : public NamedPathTest {
  protected:
+  Recompute() : NamedPathTest("recompute") {}
+
   void SetUp() override {
     if (test_device() != CONVNORM_CUDA) GTEST_SKIP() << "the path of GPUs; CPUs have another one of this name";
-    if (!is_built("recompute")) GTEST_SKIP() << "this build has no such path";
+    NamedPathTest::SetUp();
   }
 };
-
-void expect_right(const Inputs& in) { expect_right("recompute", in); }
 
 TEST_F(Recompute, IsThePlanOfRawAudio) {
   const Outcome outcome = run(make_inputs("n=1,c=1,l=160000,o=512,k=10,s=5,g=512,post=gelu"));

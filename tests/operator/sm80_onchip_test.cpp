@@ -13,14 +13,10 @@
 namespace convnorm::test {
 namespace {
 
-class Sm80OnchipCalls : public testing::Test {
+class Sm80OnchipCalls : public NamedPathTest {
  protected:
-  void SetUp() override {
-    if (!is_built("sm80_onchip")) GTEST_SKIP() << "this device has no such path";
-  }
+  Sm80OnchipCalls() : NamedPathTest("sm80_onchip") {}
 };
-
-void expect_right(const Inputs& in, int misalignment = 0) { expect_right("sm80_onchip", in, misalignment); }
 
 // Small, since each is evaluated in double and, for every type, in several orders of fp32: none has more than six
 // million products.

@@ -7,14 +7,10 @@
 namespace convnorm::test {
 namespace {
 
-class Sm90TwoPassCalls : public testing::Test {
+class Sm90TwoPassCalls : public NamedPathTest {
  protected:
-  void SetUp() override {
-    if (!is_built("sm90_two_pass")) GTEST_SKIP() << "this device has no such path";
-  }
+  Sm90TwoPassCalls() : NamedPathTest("sm90_two_pass") {}
 };
-
-void expect_right(const Inputs& in, int misalignment = 0) { expect_right("sm90_two_pass", in, misalignment); }
 
 constexpr const char* kLines[] = {
     // One block of channels, two, and more.

@@ -2,7 +2,7 @@
 """Whole networks, unfused and fused, each in the same modes: eager, CUDA graph, torch.compile(mode="reduce-overhead"),
 in the last by Inductor alone and through the backend "convnorm".
 
-usage: torch_networks.py [--device cuda|cpu] [--only TEXT] [--small] [--skip-compile]
+usage: torch_networks.py [--device cuda|cpu] [--dtype float32|float16|bfloat16] [--only TEXT] [--small] [--skip-compile]
 
 Each chain of the fused network is timed first, and left alone where it would be slower; those are printed.
 Results are compared before anything is timed, in the precision class of PyTorch's defaults (TF32 for convolutions on
@@ -26,6 +26,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests/python"))
 import convnorm  # noqa: E402
 import convnorm.backend  # noqa: E402
 from networks import ConditionalUnet, value_function  # noqa: E402
+
+# Of the largest result, after a whole network.
+TOLERANCE = {torch.float32: 1e-2, torch.float16: 3e-2, torch.bfloat16: 2e-1}
 
 
 def policy(widths, batch):
@@ -98,12 +101,15 @@ def replayed(call):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", default="float32", choices=[str(each).removeprefix("torch.") for each in TOLERANCE],
+                        help="of network and inputs")
     parser.add_argument("--only", default="", help="networks whose titles, with a comma at their end, hold this text")
     parser.add_argument("--small", action="store_true", help="a network that any machine computes in a moment")
     parser.add_argument("--skip-compile", action="store_true")
     options = parser.parse_args()
     name = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    print(f"PyTorch {torch.__version__}, convnorm {convnorm.version}, {name}")
+    dtype = getattr(torch, options.dtype)
+    print(f"PyTorch {torch.__version__}, convnorm {convnorm.version}, {name}, {options.dtype}")
     for title, describe in networks(options.small):
         if options.only not in f"{title},":
             continue
@@ -113,14 +119,15 @@ def main():
         except (ImportError, RuntimeError) as error:  # diffusers turns the one into the other
             print(f"\n{title}: left out, {str(error).splitlines()[-1]}")
             continue
-        plain = build().to(options.device).eval()
-        inputs = tuple(each.to(options.device) if isinstance(each, torch.Tensor) else each for each in inputs)
+        plain = build().to(options.device, dtype).eval()
+        inputs = tuple(each.to(options.device, dtype if each.is_floating_point() else None)
+                       if isinstance(each, torch.Tensor) else each for each in inputs)
         fused = copy.deepcopy(plain)
         report = convnorm.fuse(fused, inputs)
         with torch.no_grad():
             wanted = first(plain(*inputs))
             far = ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item()
-            if not far < 1e-2:
+            if not far < TOLERANCE[dtype]:
                 raise SystemExit(f"{title}: the fused network's results are {far:.1e} of the largest away")
             print(f"\n{title}: {len(report.fused)} chains fused, {len(report.left_alone)} left; difference {far:.1e} "
                   "of the largest")
@@ -141,7 +148,7 @@ def main():
                     (milliseconds,) = timed([functools.partial(compiled, *inputs)], "cuda")
                     print(f"  torch.compile(mode='reduce-overhead', backend='{backend}') {milliseconds:8.3f} ms",
                           flush=True)
-            if not ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item() < 1e-2:
+            if not ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item() < TOLERANCE[dtype]:
                 raise SystemExit(f"{title}: results changed while they were timed")
 
 

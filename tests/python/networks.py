@@ -33,8 +33,8 @@ class StepEncoding(nn.Module):
 
     def forward(self, step):
         rates = torch.exp(torch.arange(self.width // 2, device=step.device) * (-9.21 / (self.width // 2 - 1)))
-        angles = step[:, None] * rates[None, :]
-        return torch.cat((angles.sin(), angles.cos()), -1)
+        angles = step[:, None].float() * rates[None, :]
+        return torch.cat((angles.sin(), angles.cos()), -1).to(step.dtype)
 
 
 class ConditionalUnet(nn.Module):

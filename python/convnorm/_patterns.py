@@ -141,8 +141,7 @@ def name_of(node: fx.Node) -> str:
 
 class Matcher:
     """Matches of one graph. `modules` are those that it calls; without one, of a graph that calls none. With
-    `convolutions` also those without a norm: depthwise ones, and those that something follows which the operator
-    computes along.
+    `convolutions` also those without a norm.
     """
 
     def __init__(self,
@@ -268,9 +267,7 @@ class Matcher:
             return None
         while self._extend(match):
             pass
-        module = self._module(conv)
-        depthwise = module is not None and module.groups == module.in_channels > 1
-        return match if (match.post or depthwise) and not self._writes_between(match) else None
+        return None if self._writes_between(match) else match
 
     def _leave(self, norm: Optional[fx.Node], reason: str) -> None:
         if norm is not None:

@@ -25,6 +25,13 @@ __device__ __forceinline__ uint16_t load_16(const void* source, bool wanted) {
   return v;
 }
 
+// Into a whole register, so that nothing has to wait for the value to widen it.
+__device__ __forceinline__ void load_16(const void* source, bool wanted, uint32_t& v) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n@p ld.global.u16 %0, [%1];\n}"
+               : "=r"(v)
+               : "l"(source), "r"(static_cast<int>(wanted)));
+}
+
 __device__ __forceinline__ void load_32(const void* source, bool wanted, uint32_t& v) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n@p ld.global.b32 %0, [%1];\n}"
                : "=r"(v)

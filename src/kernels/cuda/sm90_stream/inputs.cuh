@@ -34,6 +34,14 @@ struct Operands {
   uint32_t b[T::kParts][T::kTiles8][2];
 };
 
+// input_position() of 32-bit positions, without a branch.
+__device__ __forceinline__ int position_in_x(const Arguments& a, int i, int length) {
+  const int mirrored = i < 0 ? -i : 2 * (length - 1) - i;
+  const int clamped = min(max(a.pad == CONVNORM_REFLECT ? mirrored : i, 0), length - 1);
+  const int outside = a.pad == CONVNORM_ZEROS ? -1 : clamped;
+  return static_cast<unsigned>(i) < static_cast<unsigned>(length) ? i : outside;
+}
+
 template <class T>
 class Inputs {
  public:
@@ -54,6 +62,10 @@ class Inputs {
     x_ = static_cast<const Element*>(f.x) +
          static_cast<uint32_t>((n * f.c + first_channel_) * f.l + (T::kShifts ? position_ : 0));
     inside_ = n < f.n && position_ < (T::kShifts ? f.l : p.tail.l_out);
+    if constexpr (!T::kShifts) {
+      positions_inside_ = n < f.n ? p.tail.l_out - position_ : 0;
+      position_ = position_ * static_cast<int>(p.arguments.stride) - static_cast<int>(p.arguments.pad_left);
+    }
   }
 
   // With sums that are shifted: the lane's share of the next stage, zeros past the last channel and where it is not
@@ -67,7 +79,7 @@ class Inputs {
       const bool here = wanted && inside_ && first_channel_ + 4 * i < f.c;
       uint32_t* to = raw.words + i * T::kXWords;
       if constexpr (sizeof(Element) == 2 && kTiles8 == 1) {
-        to[0] = ptx::load_16(row, here);
+        ptx::load_16(row, here, to[0]);
       } else if constexpr (T::kXWords == 1) {
         ptx::load_32(row, here, to[0]);
       } else if constexpr (T::kXWords == 2) {
@@ -120,29 +132,33 @@ class Inputs {
     return raw;
   }
 
-  // Without shifts: the same, of one tap, from wherever stride, dilation and padding lead.
-  __device__ __forceinline__ Raw load(int stage) const {
-    Raw raw;
+  // Without shifts: the same, of one tap after the other, from wherever stride, dilation and padding lead. Every load
+  // has a register of its own and none is behind a branch: else each would wait for the one before.
+  __device__ __forceinline__ void load_next_tap(Raw& raw, bool wanted) {
     const Front& f = p_.front;
     const Arguments& a = p_.arguments;
-    const int block = f.taps == 1 ? stage : stage / f.taps;
-    const int channel = first_channel_ + block * kBlockInputs;
-    const Element* rows = x_ + static_cast<int64_t>(block * kBlockInputs) * f.l;
-    const int64_t offset = (stage - block * f.taps) * a.dilation - a.pad_left;
+    const int stride = static_cast<int>(a.stride);
 #pragma unroll
     for (int j = 0; j < kTiles8; ++j) {
-      const int64_t from = input_position(a, (position_ + j) * a.stride + offset, a.l);
-      const bool inside = inside_ && position_ + j < a.l_out && from >= 0;
+      const int from = position_in_x(a, position_ + j * stride, f.l);
+      const bool inside = wanted && j < positions_inside_ && from >= 0;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const uint32_t bits = ptx::load_element(reinterpret_cast<const char*>(rows + 4 * i * f.l + from),
-                                                sizeof(Element) == 4, inside && channel + 4 * i < f.c);
-        constexpr bool kPairs = T::kXWords < kTiles8;
-        uint32_t& word = raw.words[i * T::kXWords + (kPairs ? j / 2 : j)];
-        word = kPairs && j % 2 == 1 ? word | bits << 16 : bits;
+        const Element* element = x_ + (4 * i * f.l + from);
+        const bool here = inside && first_channel_ + 4 * i < f.c;
+        if constexpr (sizeof(Element) == 4) {
+          ptx::load_32(element, here, raw.words[i * T::kXWords + j]);
+        } else {
+          ptx::load_16(element, here, raw.words[i * T::kXWords + j]);
+        }
       }
     }
-    return raw;
+    const int dilation = static_cast<int>(a.dilation);
+    const bool last = ++tap_ == f.taps;
+    tap_ = last ? 0 : tap_;
+    position_ += dilation - (last ? f.taps * dilation : 0);
+    x_ += last ? kBlockInputs * f.l : 0;
+    first_channel_ += last ? kBlockInputs : 0;
   }
 
   __device__ __forceinline__ Operands<T> operands(const Raw& raw) const {
@@ -157,12 +173,12 @@ class Inputs {
                      __uint_as_float(raw.words[(2 * u + 1) * kTiles8 + j]), parts);
 #pragma unroll
           for (int part = 0; part < T::kParts; ++part) out.b[part][j][u] = parts[part];
-        } else if constexpr (kTiles8 > 1) {
+        } else if constexpr (T::kXPairs) {
           const uint32_t low = raw.words[2 * u * T::kXWords + j / 2];
           const uint32_t high = raw.words[(2 * u + 1) * T::kXWords + j / 2];
           out.b[0][j][u] = __byte_perm(low, high, j % 2 == 0 ? 0x5410 : 0x7632);
         } else {
-          out.b[0][j][u] = raw.words[2 * u] | raw.words[2 * u + 1] << 16;
+          out.b[0][j][u] = raw.words[2 * u * kTiles8 + j] | raw.words[(2 * u + 1) * kTiles8 + j] << 16;
         }
       }
     }
@@ -183,10 +199,12 @@ class Inputs {
  private:
   const Parameters& p_;
   const int lane_;
-  int first_channel_;  // of this lane, in the next stage or in stage 0
-  const Element* x_;   // that channel, and with shifts its first position
-  int position_;       // of column tile 0
-  bool inside_;        // neither sample nor position is one that pads to a power of two
+  int first_channel_;         // of this lane, in the next stage or in stage 0
+  const Element* x_;          // that channel, and with shifts its first position
+  int position_;              // of column tile 0: of y, and without shifts of x, at the next tap
+  bool inside_;               // neither sample nor position is one that pads to a power of two
+  int positions_inside_ = 0;  // without shifts: of y from that of column tile 0 on
+  int tap_ = 0;               // without shifts: the next one
 };
 
 }  // namespace convnorm::cuda::sm90_stream

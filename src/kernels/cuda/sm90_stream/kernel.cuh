@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
   const auto load_inputs = [&](int slot, int stage) {
     if constexpr (T::kShiftsSums) {
       inputs.load_next(raw[slot], stage < stages);
-    } else if (stage < stages) {
-      raw[slot] = inputs.load(stage);
+    } else {
+      inputs.load_next_tap(raw[slot], stage < stages);
     }
   };
   if constexpr (T::kInputsAhead) {

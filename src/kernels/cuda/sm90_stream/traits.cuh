@@ -34,8 +34,10 @@ struct Traits {
   static constexpr int kStageTaps = kShifts ? kTapsT : 1;
   static constexpr int kWeightVectors = kStageTaps * kVectorsOfTap;
 
-  // Of x, a lane holds kTiles8 positions of four channels. Two 16-bit positions share a word.
-  static constexpr int kXWords = kParts > 1 ? kTiles8 : kTiles8 > 1 ? kTiles8 / 2 : 1;  // of one channel
+  // Of x, a lane holds kTiles8 positions of four channels. Two 16-bit positions share a word where they are loaded as
+  // one; putting them together would wait for them.
+  static constexpr bool kXPairs = kParts == 1 && kTiles8 > 1 && kShifts;
+  static constexpr int kXWords = kXPairs ? kTiles8 / 2 : kTiles8;  // of one channel
 
   // Sums of a column tile that are added up in the end: of each tap, or of every other product, because products that
   // follow each other on one sum wait for each other.

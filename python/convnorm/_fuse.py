@@ -507,6 +507,7 @@ def unfuse(model: nn.Module) -> nn.Module:
         if isinstance(module, _Fused):
             module.__class__ = type(module)._convnorm_class
         module.__dict__.pop("_convnorm_kept", None)
+        module.__dict__.pop("_convnorm_arranged", None)
     return model
 
 

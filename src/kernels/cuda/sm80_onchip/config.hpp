@@ -38,8 +38,6 @@ struct Config : Tiles, Rows {
   int weight_stages;  // 2 or 3: steps whose weights are on their way
 
   Divisor conv_group_tiles;  // row tiles that read the same channels of x
-  unsigned sms;              // of the GPU
-  int stagger_cycles;        // by which the next CTA of an SM begins later
 
   // For the host.
   int parts;        // 16-bit parts of an operand: 1, 2 or 3

@@ -194,16 +194,6 @@ __device__ __forceinline__ void swap(float& a, float& b) {
   a = b, b = c;
 }
 
-// Those CTAs of an SM that came later begin later. Where all are at the same point, all compute addresses while the
-// tensor cores have nothing to do, and then wait for each other's products; what lies apart once stays apart.
-__device__ __forceinline__ void stagger(const Config& c) {
-  const unsigned cta = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-  const int before = (cta >= c.sms) + (cta >= 2 * c.sms);
-  const clock_t begin = clock();
-  while (clock() - begin < before * c.stagger_cycles) {
-  }
-}
-
 template <class T>
 __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_constant__ Parameters p) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -238,7 +228,6 @@ __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_c
     upper.begin(walk, tile > 0);
     lower.begin(walk, tile > 0);
     __syncthreads();  // the first chunk of x, parameters and the launch's number are there
-    if (tile == 0) stagger(c);
     Accumulators<T> d = {};
     convolve<T>(p, weights, x, slot_row, slot_bytes, d);
     if constexpr (T::kByWarps) {

@@ -9,8 +9,6 @@ namespace convnorm::cuda::sm80_onchip {
 
 namespace {
 
-constexpr int kStaggerCycles = 0;
-
 // Fitted to measurements on an H200, 2026-11-30: all layers of bench/shapes/layers.txt that it takes.
 constexpr double kProductFlops = 2.0 * 16 * 8 * 16;  // of one mma.sync.m16n8k16
 constexpr double kHopperShare = 0.5;                 // of what wgmma reaches there
@@ -59,8 +57,6 @@ std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes
     c.by_warps = c.by_warps && !c.staged && has_warps(f32, c.parts);
     c.plain_rows = c.plain_rows && !p.lengths;  // x_stream.cuh steps through them by one length
     c.conv_group_tiles = Divisor(static_cast<uint32_t>(c.row_tiles / p.conv_groups));
-    c.sms = static_cast<unsigned>(device.sm_count);
-    c.stagger_cycles = kStaggerCycles;
     c.chunk_k16 = chunk_k16_of(c.parts);
     c.chunks = static_cast<int>(quotient_up(sizes.c_per_conv_group, 16 * c.chunk_k16));
     c.slot_items = 2 * c.chunk_k16 * c.rows();

@@ -22,7 +22,6 @@ struct Parameters {
   Arguments arguments;
 };
 
-
 template <class ElementT, int kPartsT, int kColumnsT, bool kByWarpsT>
 struct Traits {
   using Element = ElementT;

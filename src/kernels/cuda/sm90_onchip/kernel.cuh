@@ -258,7 +258,6 @@ __global__ void __launch_bounds__(T::kMostThreads, T::kPerSm) onchip(const __gri
     } else {
       x.first_fill(warp, -1);
     }
-    if constexpr (T::kFours) x.hand_over();
     if constexpr (T::kWide) ptx::setmaxnreg_inc<T::kConsumerRegisters>();
     for (int tile = 0; any; ++tile) {
       float d[T::kAccumulators] = {};

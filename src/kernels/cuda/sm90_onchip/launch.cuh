@@ -8,9 +8,9 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
-// Of warps at a slot of x, in the first fill as x_loader.cuh shares it out; refills arrive as often.
+// At a slot of x, in the first fill as x_loader.cuh shares it out, by lanes or by warps; refills arrive as often.
 inline int x_arrivals(const Config& c, convnorm_dtype dtype, bool plain_fill, int loader_warps) {
-  if (!plain_fill) return loader_warps + 4 * c.warpgroups;
+  if (!plain_fill) return 32 * (loader_warps + 4 * c.warpgroups);
   const int units = dtype == CONVNORM_F32 ? 2 * c.chunk_k16 : c.chunk_k16;
   return 4 * units + Traits<float, 1, 128, true, false>::kHaloWarps;
 }

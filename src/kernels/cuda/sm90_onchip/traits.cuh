@@ -40,7 +40,7 @@ struct Parameters {
   bool plain_fill;       // the config's, and x is aligned
   bool refill_by_units;  // that, or the tile has whole samples, which are vectors
   bool vectors_of_x;     // and its rows start on 16 bytes
-  int x_arrivals;        // of warps at a slot of x
+  int x_arrivals;        // at a slot of x
   PlainFill fill;
   bool fours_aligned;  // the config's fours are vectors of x
   Config config;
@@ -89,7 +89,6 @@ enum class NamedBarrier : int {
   kWarpgroup = kFirstBlockBarrier,
   kInitialised = 6,  // + i: the producers, who initialise barriers, and computing warpgroup i, which waits for it
   kProducers = 10,   // the producers among themselves
-  kFilled = 12,      // loader warps, which wait until computing ones have done their part of the first fill
 };
 
 }  // namespace convnorm::cuda::sm90_onchip

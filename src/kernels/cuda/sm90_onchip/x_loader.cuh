@@ -65,7 +65,7 @@ class XLoader : XRows<T> {
           const int item = first + (two && u % 2 == 1 ? threads : 0) + thread;
           if (its_chunk < c_.x_slots) {
             if (item < c_.slot_items) store_item(bits[u], its_chunk, item);
-            if (last && !(two && u % 2 == 0)) publish(its_chunk, 1);
+            if (last && !(two && u % 2 == 0)) publish_alone(its_chunk);
           }
         }
       }
@@ -120,12 +120,6 @@ class XLoader : XRows<T> {
     }
   }
 
-  // By computing warps after the first fill, for a loader that refills. An empty slot says as much, by way of the warps
-  // that emptied it; this says it to racecheck too.
-  __device__ __forceinline__ void hand_over() const {
-    ptx::named_barrier_arrive(static_cast<int>(NamedBarrier::kFilled), 128 * c_.warpgroups + 32 * T::kLoaderWarps);
-  }
-
   // Everything after the first fill, by the loader warps, with a loader of its own: what one would keep from the first
   // fill would be spilled.
   __device__ __forceinline__ void refill(int loader_warp) {
@@ -133,9 +127,6 @@ class XLoader : XRows<T> {
     const int thread = 32 * loader_warp + threadIdx.x % 32;
     // By proxy for all that took part in the first fill.
     const uint32_t arrivals = loader_warp == 0 ? p_.x_arrivals - (T::kLoaderWarps - 1) : 1;
-    if constexpr (T::kFours) {
-      ptx::named_barrier(static_cast<int>(NamedBarrier::kFilled), 128 * c_.warpgroups + 32 * T::kLoaderWarps);
-    }
     if (!next_tile()) return;
     int slot = 0;
     uint32_t parity = 0;
@@ -488,6 +479,13 @@ class XLoader : XRows<T> {
     ptx::fence_proxy_async();
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot), arrivals);
+  }
+
+  // The same by every lane for itself: other threads will refill the slot, and racecheck takes an arrival for nobody
+  // but the lane that executes it.
+  __device__ __forceinline__ void publish_alone(int slot) const {
+    ptx::fence_proxy_async();
+    ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot));
   }
 
   unsigned char* const shared_;

@@ -101,11 +101,11 @@ double estimated_us(const Problem& p, const Sizes& sizes, const DeviceLimits& de
   // 16 bits, by seven loader warps; from a block's last product to its last store; until the first product of a launch.
   constexpr double kProductCycles = 66, kWideItemCycles = 6.5, kNarrowItemCycles = 4.3, kEpilogueCycles = 3000,
                    kFirstCycles = 12000;
-  constexpr double kPairLoads = 1.3;                    // with fewer loader warps
-  constexpr double kClockGhz = 1.7;                     // under load
-  constexpr double kBytesPerUs = 3.3e6;                 // to and from memory
-  constexpr double kFixedUs = 6, kUsPerSegment = 2e-3;  // launches; the merge of a group's segments
-  constexpr double kAgain = 1.4;                        // a pass that also writes y
+  constexpr double kPairLoads = 1.3;                      // with fewer loader warps
+  constexpr double kClockGhz = 1.7;                       // under load
+  constexpr double kBytesPerUs = 3.3e6;                   // to and from memory
+  constexpr double kFixedUs = 8.5, kUsPerSegment = 2e-3;  // launches; the merge of a group's segments
+  constexpr double kAgain = 1.4;                          // a pass that also writes y
   const sm90_onchip::Config c = tiles_of(config, config.at_once, device.sm_count);
   const double products = double(p.k) * c.chunks * c.chunk_k16 * c.parts * (c.parts + 1) / 2;
   const double math = products * c.warpgroups * kProductCycles;

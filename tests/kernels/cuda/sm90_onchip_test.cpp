@@ -70,7 +70,7 @@ TEST(Sm90Onchip, PlansHoldWhatTheKernelAssumes) {
         problem.dtype = dtype;
         problem.precision = precision;
         for (const Wishes wishes :
-             {Wishes{}, Wishes{128, 4}, Wishes{128, 2}, Wishes{128, 1}, Wishes{64, 2}, Wishes{64, 1}}) {
+             {Wishes{}, Wishes{136, 4}, Wishes{128, 4}, Wishes{128, 2}, Wishes{128, 1}, Wishes{64, 2}, Wishes{64, 1}}) {
           const auto answer = choose(problem, wishes);
           if (const auto* config = std::get_if<Config>(&answer)) {
             check(problem, *config);
@@ -91,6 +91,32 @@ TEST(Sm90Onchip, FillsTheGpuWithTheLayerThatWasAskedForFirst) {
   EXPECT_EQ(c.ctas(), 128);
   EXPECT_EQ(c.iterations, 1);
   EXPECT_TRUE(c.staggered);
+}
+
+// One column more than eight tiles of 128 would take a second round of tiles.
+TEST(Sm90Onchip, WidensTilesWhereAnotherOneWouldTakeAnotherRound) {
+  for (const char* dtype : {"f32", "f16", "bf16"}) {
+    const auto answer = choose(parse_problem(std::string("n=16,c=128,l=1025,o=256,k=3,p=1,g=32,dtype=") + dtype));
+    const auto& c = std::get<Config>(answer);
+    EXPECT_EQ(c.tile_columns, 136) << dtype;
+    EXPECT_EQ(c.iterations, 1) << dtype;
+    EXPECT_TRUE(c.staged) << dtype;
+  }
+  EXPECT_THAT(refusal_of(choose(parse_problem("n=16,c=128,l=1025,o=256,k=3,p=1,g=32,pre=relu"), {136, 4})),
+              HasSubstr("by warps"));
+}
+
+TEST(Sm90Onchip, GivesPaddedBatchesTheEpilogueByWarps) {
+  const auto answer = choose(parse_problem("n=32,c=256,l=860,o=256,k=3,p=1,g=8,lengths=1"));
+  EXPECT_TRUE(std::get<Config>(answer).by_warps);
+}
+
+// Weights that are taken once need a ring deep enough for the latency of memory more than all of x at a time.
+TEST(Sm90Onchip, LeavesRoomForWeightsWhereASingleWarpgroupComputes) {
+  const auto answer = choose(parse_problem("n=64,c=512,l=16,o=512,k=5,p=2,g=8"), {64, 1});
+  const auto& c = std::get<Config>(answer);
+  EXPECT_LT(c.x_slots, c.chunks);
+  EXPECT_GE(c.weight_slots, 5);
 }
 
 TEST(Sm90Onchip, PutsShortSamplesSideBySide) {

@@ -112,22 +112,7 @@ class Epilogue {
 
   __device__ __forceinline__ int channel(int h) const { return block_ * kBlockRows + at_.row + 8 * h; }
 
-  // Outputs of sample n.
-  __device__ __forceinline__ int valid_outputs_of(int n) const {
-    const Arguments& a = p_.arguments;
-    if (n >= a.n) return 0;
-    auto outputs = static_cast<int>(a.l_out);
-    if (a.lengths != nullptr) {
-      const int64_t room = sample_length(a, n) + a.pad_left + a.pad_right - (a.dilation * (a.k - 1) + 1);
-      // 32 bits hold it, and a 64-bit division is a function call.
-      const int its =
-          room < 0 ? 0 : static_cast<int>(static_cast<uint32_t>(room) / static_cast<uint32_t>(a.stride)) + 1;
-      outputs = min(outputs, its);
-    }
-    return outputs;
-  }
-
-  // Of them, those in a tile that starts at `first_position`.
+  // Of a sample's outputs, those in a tile that starts at `first_position`.
   __device__ __forceinline__ int in_tile(int outputs, int first_position) const {
     return max(0, min(outputs - first_position, c_.tile_positions));
   }
@@ -135,7 +120,7 @@ class Epilogue {
   __device__ __forceinline__ ValidColumns valid_columns(const Columns& columns) const {
     ValidColumns valid;
     if (c_.samples_log2 == 0) {
-      const int end = in_tile(valid_outputs_of(columns.first_sample), columns.first_position);
+      const int end = in_tile(outputs_of_sample(p_.arguments, columns.first_sample), columns.first_position);
       valid.end[0][0] = valid.end[0][1] = valid.end[1][0] = valid.end[1][1] = end;
       valid.whole = end == T::kColumns;
       return valid;
@@ -144,7 +129,7 @@ class Epilogue {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int sample = columns.sample(at_.column(i / 2, i % 2));
-      const int end = in_tile(valid_outputs_of(columns.first_sample + sample), 0) << c_.samples_log2;
+      const int end = in_tile(outputs_of_sample(p_.arguments, columns.first_sample + sample), 0) << c_.samples_log2;
       valid.end[i % 2][i / 2] = end;
       whole = whole && end == T::kColumns;
     }
@@ -212,7 +197,8 @@ class Epilogue {
     if (t.shared) {
       t.own_word = word_of(walk, group, t.sample, block_, walk.column_tile);
       if (lane < participants) {
-        t.word = participant(walk, group, t.sample, valid_outputs_of(walk.first_sample + t.sample), lane, t.part);
+        t.word = participant(walk, group, t.sample, outputs_of_sample(p_.arguments, walk.first_sample + t.sample), lane,
+                             t.part);
       }
     }
     return t;
@@ -251,7 +237,7 @@ class Epilogue {
 #pragma unroll 1
     for (int first = 0; first < tasks; first += 128 >> lanes_log2) {
       const Task t = first == 0 ? task_table()[threadIdx.x % 128] : task_of(walk, first);
-      const int valid = valid_outputs_of(walk.first_sample + t.sample);
+      const int valid = outputs_of_sample(p_.arguments, walk.first_sample + t.sample);
       const auto count = static_cast<float>(in_tile(valid, walk.first_position));
       const Spread group = spread_of(t.first_row < t.end_row, [&](const Scale& scale) {
         return merge_rows(table_, scale, c_.samples_log2, t.sample, t.first_row, t.end_row, count, lanes_log2, lane);
@@ -274,7 +260,7 @@ class Epilogue {
     for (int first = 0; first < tasks; first += 128 >> lanes_log2) {
       const Task t = first == 0 ? task_table()[threadIdx.x % 128] : task_of(walk, first);
       if (!__any_sync(~0u, t.shared)) continue;
-      const int valid = valid_outputs_of(walk.first_sample + t.sample);
+      const int valid = outputs_of_sample(p_.arguments, walk.first_sample + t.sample);
       const Spread group = spread_of(t.shared, [&](const Scale& scale) {
         Moments part = {0, 0, 0};
         if (t.word >= 0) {
@@ -307,7 +293,7 @@ class Epilogue {
     const int group = static_cast<int>(c_.group_rows.divide(block_ * kBlockRows + t.first_row));
     const int blocks = ((group + 1) * group_rows - 1) / kBlockRows - group * group_rows / kBlockRows + 1;
     const int participants = blocks * c_.column_tiles;
-    constexpr int kAtOnce = 4;  // words on their way before the first of them is waited for
+    constexpr int kAtOnce = T::kWordsAtOnce;  // on their way before the first of them is waited for
 #pragma unroll 1
     for (int first = lane + lanes; first < participants; first += kAtOnce * lanes) {
       const ptx::Word* words[kAtOnce];
@@ -430,18 +416,26 @@ class Epilogue {
     StagedRows<Element, T::kTiles8> staged(
         to, at_, threadIdx.x % 32,
         reinterpret_cast<Element*>(shared_ + p_.plan.staging + warp * p_.plan.staging_bytes));
+    const bool lane_rows = T::kLaneRows && c_.lane_rows && reinterpret_cast<uintptr_t>(a.y) % 16 == 0;
 #pragma unroll 1
     for (int h = 0; h < 2; ++h) {
 #pragma unroll 1
       for (int first_tile = 0; first_tile < T::kTiles8; first_tile += 4) {
         float step[8];
-        take_step(d, step);
-        if (from_z) normalise(step, h, 0);
+        if (lane_rows) {
+          take_lane_row(d, step);
+          normalise_lane_row(step, h, first_tile / 4);
+        } else {
+          take_step(d, step);
+          if (from_z) normalise(step, h, 0);
+        }
         if (a.post_count > first_op) {
           apply_ops<Element>(a, first_op, a.post_count, step, at_, to.columns, channel(h), first_tile);
         }
         if (a.lengths != nullptr) clear_invalid(step, to.columns, first_tile);
-        if (p_.store == Store::kVectors) {
+        if (lane_rows) {
+          store_lane_row(step, h, first_tile / 4, to);
+        } else if (p_.store == Store::kVectors) {
           store_tiles<Element, 4>(step, at_, h, first_tile, to);
         } else if (p_.store == Store::kStaged) {
           staged.put(step, h, first_tile);
@@ -457,15 +451,70 @@ class Epilogue {
     }
   }
 
-  // Outputs past a sample's length are zeros.
-  __device__ __forceinline__ void clear_invalid(float (&step)[8], const Columns& columns, int first_tile) const {
+  // Where lanes hold rows (Tiles::lane_rows), a step is one class of columns, (e, parity) or e, of row h, which is of
+  // one sample: eight neighbouring positions or, with four samples, every other one of sixteen.
+  static __device__ __forceinline__ void take_lane_row(float (&d)[kValues], float (&step)[8]) {
+    constexpr int kNext = kValues / 8;  // from a value of a class to its next one
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int column = at_.column(first_tile + i / 2, i % 2);
-      const int valid =
-          in_tile(valid_outputs_of(columns.first_sample + columns.sample(column)), columns.first_position);
-      if (columns.position(column) >= valid) step[i] = 0.0f;
-      if (columns.position(column + 16) >= valid) step[i + 4] = 0.0f;
+    for (int i = 0; i < 8; ++i) {
+      step[i] = d[kNext * i], d[kNext * i] = d[kNext * i + 1];
+      if constexpr (kNext == 8) d[kNext * i + 1] = d[kNext * i + 4], d[kNext * i + 4] = d[kNext * i + 5];
+    }
+  }
+
+  __device__ __forceinline__ int sample_of_class(int its_class) const {
+    if constexpr (kValues == 64) return 2 * at_.quad + (its_class & 1) + 8 * (its_class >> 1);
+    return (2 * at_.quad + its_class) & (c_.samples - 1);
+  }
+
+  __device__ __forceinline__ void normalise_lane_row(float (&step)[8], int h, int its_class) const {
+    const int its_row = at_.row + 8 * h;
+    const RowParameters parameters = row(its_row);
+    float mean = 0.0f, factor = 1.0f;
+    if (p_.arguments.groups > 0) {
+      const float2 group = table_[(its_row << c_.samples_log2) + sample_of_class(its_class)];
+      mean = group.x - parameters.bias, factor = group.y * parameters.gamma;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) step[i] = fmaf(step[i] - mean, factor, parameters.beta);
+  }
+
+  __device__ __forceinline__ void store_lane_row(float (&step)[8], int h, int its_class, const Destination& to) const {
+    int first = 0;  // position
+    if (kValues == 32 && c_.samples == 4) {
+      // Two lanes have the even and the odd positions of a row; one then has its first half, the other its second.
+      const bool upper = at_.quad & 2;
+      first = upper ? 8 : 0;
+      float low[4], high[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float other = __shfl_xor_sync(~0u, upper ? step[i] : step[4 + i], 2);
+        low[i] = upper ? other : step[i], high[i] = upper ? step[4 + i] : other;
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) step[2 * i] = low[i], step[2 * i + 1] = high[i];
+    }
+    const int64_t sample = to.columns.first_sample + sample_of_class(its_class);
+    const int its_channel = channel(h);
+    if (sample >= to.n || its_channel >= to.channels) return;
+    auto* const out = reinterpret_cast<uint4*>(static_cast<Element*>(to.y) + to.index(sample, its_channel, first));
+    if constexpr (sizeof(Element) == 4) {
+      out[0] = make_uint4(__float_as_uint(step[0]), __float_as_uint(step[1]), __float_as_uint(step[2]),
+                          __float_as_uint(step[3]));
+      out[1] = make_uint4(__float_as_uint(step[4]), __float_as_uint(step[5]), __float_as_uint(step[6]),
+                          __float_as_uint(step[7]));
+    } else {
+      *out = make_uint4(pack_pair<Element>(step[0], step[1]), pack_pair<Element>(step[2], step[3]),
+                        pack_pair<Element>(step[4], step[5]), pack_pair<Element>(step[6], step[7]));
+    }
+  }
+
+  // Outputs past the end of a sample, which has its tiles for itself, are zeros.
+  __device__ __forceinline__ void clear_invalid(float (&step)[8], const Columns& columns, int first_tile) const {
+    const int valid = in_tile(outputs_of_sample(p_.arguments, columns.first_sample), columns.first_position);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (at_.column(first_tile + i / 2, i % 2) >= valid) step[i] = 0.0f;
     }
   }
 

@@ -198,9 +198,10 @@ class StagedRows {
     for (int i = 0; i < 8; ++i) staged[offset + at_.column(i / 2, i % 2)] = from_float<Element>(v[i]);
     __syncwarp();
     const int64_t left = to_.l_out - to_.columns.first_position - 8 * first_tile;  // columns
-    const bool last = first_tile + 4 == kTiles8 || left <= 32;
+    const int most = min(8 * (kTiles8 - first_tile), 32);                          // of the tile
+    const bool last = first_tile + 4 >= kTiles8 || left <= 32;
     const int begin = first_tile == 0 ? offset : 0;
-    const int end = last ? offset + static_cast<int>(left < 32 ? left : 32) : 32;
+    const int end = last ? offset + static_cast<int>(left < most ? left : most) : 32;
     Element* sectors = row - offset + 8 * first_tile;
     if (channel < to_.channels && left > 0) copy_vectors(sectors, staged, begin, end, at_.quad, 4);
     __syncwarp();

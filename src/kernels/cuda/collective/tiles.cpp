@@ -34,8 +34,11 @@ void choose_epilogue(const Problem& p, const Sizes& sizes, Tiles& t) {
   // A warp takes 16 rows, the way the tensor cores deal them out.
   const bool whole_pieces = !norm || group_rows % kWarpRows == 0 || kWarpRows % group_rows == 0;
   const auto needs_no_tensor = [](const auto& stage) { return op_info(stage.op).kind == OpKind::pointwise; };
-  t.by_warps = t.tile_columns == 128 && t.samples == 1 && p.layout == CONVNORM_NCL && !p.lengths &&
-               p.pre.op == CONVNORM_NONE && whole_pieces && std::all_of(p.post, p.post + p.post_count, needs_no_tensor);
+  t.by_warps = t.tile_columns >= 128 && t.samples == 1 && p.layout == CONVNORM_NCL && p.pre.op == CONVNORM_NONE &&
+               whole_pieces && std::all_of(p.post, p.post + p.post_count, needs_no_tensor);
+  t.lane_rows = p.layout == CONVNORM_NCL && sizes.l_out == t.tile_positions && !t.halves &&
+                (t.tile_columns == 128 ? t.samples == 16 : t.samples == 4 || t.samples == 8) &&
+                std::all_of(p.post, p.post + p.post_count, needs_no_tensor);
   t.words = t.words_per_warpgroup * t.ctas() * t.warpgroups;
   if (!t.by_warps) return;
   t.last_columns = static_cast<int>(sizes.l_out - int64_t{t.column_tiles - 1} * t.tile_columns);
@@ -66,7 +69,8 @@ int EpilogueRegions::lay_out(const Tiles& tiles, int warps, int element_bytes, i
   tasks = rows + tiles.warpgroups * kBlockRows * 16;
   staging = tasks + tiles.warpgroups * 128 * 16;
   first_tag = staging + warps * staging_bytes;
-  return first_tag + 8;
+  outputs = first_tag + 8;
+  return outputs + 16 * tiles.warpgroups;
 }
 
 std::optional<std::string> divide_into_tiles(const Problem& p, const Sizes& sizes, int most_ctas, Tiles& t) {

@@ -45,6 +45,10 @@ struct Tiles {
 
   bool staged;  // y goes through shared memory, because its rows do not start on sectors
 
+  // Tiles of several samples of 8 or 16 outputs, such that a lane's values of one row and one class of columns are, or
+  // become by an exchange with one other lane, eight neighbours in y (block_epilogue.cuh).
+  bool lane_rows;
+
   // Tiles of one sample whose groups lie in 16 rows or are made of them: a warp takes its 16 rows from z to y without
   // waiting for its neighbours (warp_epilogue.cuh).
   bool by_warps;
@@ -128,6 +132,8 @@ struct EpilogueRegions {
 
   int statistics_bytes;  // of a block
   int staging_bytes;     // of a warp
+
+  int outputs;  // blocks x 4 warps x outputs of the tile's sample, where lengths are given: warp_epilogue.cuh
 
   // From byte `at` on, a multiple of 16, up to the returned one.
   int lay_out(const Tiles& tiles, int warps, int element_bytes, int at);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/collective/tiles.hpp"
+#include "kernels/cuda/epilogue.cuh"
 
 namespace convnorm::cuda {
 
@@ -37,5 +38,16 @@ struct Walk {
  private:
   const Tiles& c_;
 };
+
+// Outputs of sample n, of which there are none past the last one. 32 bits hold them, and a 64-bit division is a
+// function call.
+__device__ __forceinline__ int outputs_of_sample(const Arguments& a, int n) {
+  if (n >= a.n) return 0;
+  const auto outputs = static_cast<int>(a.l_out);
+  if (a.lengths == nullptr) return outputs;
+  const int64_t room = sample_length(a, n) + a.pad_left + a.pad_right - (a.dilation * (a.k - 1) + 1);
+  if (room < 0) return 0;
+  return min(outputs, static_cast<int>(static_cast<uint32_t>(room) / static_cast<uint32_t>(a.stride)) + 1);
+}
 
 }  // namespace convnorm::cuda

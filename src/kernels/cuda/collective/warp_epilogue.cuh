@@ -34,6 +34,11 @@ class WarpEpilogue {
       __syncwarp();
     }
     first_channel_ = first_channel;
+    if (p_.arguments.lengths != nullptr) {
+      __syncwarp();
+      outputs() = outputs_of_sample(p_.arguments, walk.first_sample);
+      __syncwarp();
+    }
     if (c_.participants > 1) task(0, threadIdx.x % 32) = task_of(walk);
   }
 
@@ -54,7 +59,7 @@ class WarpEpilogue {
     if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk, false);
   }
   __device__ __forceinline__ void finish(const Walk& walk, float (&d)[kValues]) const {
-    if (first_channel_ < p_.arguments.o) store_rows(walk, columns_of(walk), d);
+    if (first_channel_ < p_.arguments.o) store_rows(walk, stored_columns_of(walk), d);
   }
 
   // For this block and the next one in one round of waiting, where the words of both take no more lanes than a warp
@@ -67,7 +72,7 @@ class WarpEpilogue {
   // finish() by one copy of the code for both rows, which is fetched once. Where few warps run, fetching takes longer
   // than moving a row's values to where those of the other one were.
   __device__ __forceinline__ void finish_in_turn(const Walk& walk, float (&d)[kValues]) const {
-    if (first_channel_ < p_.arguments.o) store_rows_in_turn(walk, columns_of(walk), d);
+    if (first_channel_ < p_.arguments.o) store_rows_in_turn(walk, stored_columns_of(walk), d);
   }
 
  private:
@@ -75,8 +80,16 @@ class WarpEpilogue {
     return ((walk.row_tile << c_.warpgroups_log2) * 4 + warp_) * kWarpRows;
   }
 
-  __device__ __forceinline__ int columns_of(const Walk& walk) const {
+  // Of the sample that begin() was given, where lengths are given.
+  __device__ __forceinline__ int& outputs() const { return reinterpret_cast<int*>(shared_ + p_.plan.outputs)[warp_]; }
+
+  // Columns of a tile of y, and those of them that are outputs of the sample: the others are zeros.
+  __device__ __forceinline__ int stored_columns_of(const Walk& walk) const {
     return walk.column_tile + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
+  }
+  __device__ __forceinline__ int columns_of(int column_tile) const {
+    if (p_.arguments.lengths != nullptr) return max(0, min(outputs() - column_tile * T::kColumns, T::kColumns));
+    return column_tile + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
   }
 
   // Of the warp's rows.
@@ -92,7 +105,7 @@ class WarpEpilogue {
   // alone: it is never added to the values.
   __device__ __forceinline__ void take_spreads(const Walk& walk, const float (&d)[kValues]) const {
     const int lane = threadIdx.x % 32, row = lane / 4;
-    const int columns = columns_of(walk);
+    const int columns = columns_of(walk.column_tile);
     const bool whole = 1 << c_.piece_rows_log2 == kWarpRows;
     Spread own[2];  // of the groups of rows `row` and `row` + 8
     at_scales([&](const Scale& scale) {
@@ -213,7 +226,8 @@ class WarpEpilogue {
     return reinterpret_cast<Task*>(shared_ + p_.plan.tasks)[(4 * blocks + warp_) * 32 + lane];
   }
 
-  // The participants of a group follow each other.
+  // The participants of a group follow each other. Some lie past the end of a sample: they have no values, and what
+  // they publish is of no account.
   __device__ __forceinline__ Task task_of(const Walk& walk) const {
     const int lane = threadIdx.x % 32, row = lane / 4;
     const int first_row = first_channel_ - ((walk.first_row_tile << c_.warpgroups_log2) * kBlockRows);  // of the domain
@@ -232,12 +246,12 @@ class WarpEpilogue {
 
   __device__ __forceinline__ int groups_of_warp() const { return kWarpRows >> c_.piece_rows_log2; }
   __device__ __forceinline__ float values_of_group() const {
-    return static_cast<float>(c_.group_rows.value) * static_cast<float>(p_.arguments.l_out);
+    const int outputs = p_.arguments.lengths != nullptr ? this->outputs() : static_cast<int>(p_.arguments.l_out);
+    return static_cast<float>(c_.group_rows.value) * static_cast<float>(outputs);
   }
   __device__ __forceinline__ float values_of(int participant) const {
     const int column = participant - static_cast<int>(c_.column_tile_divisor.divide(participant)) * c_.column_tiles;
-    const int columns = column + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
-    return static_cast<float>(columns << c_.piece_rows_log2);
+    return static_cast<float>(columns_of(column) << c_.piece_rows_log2);
   }
 
   __device__ __forceinline__ uint64_t tag_of(const Walk& walk) const {
@@ -262,10 +276,12 @@ class WarpEpilogue {
         Moments part = {0, 0, 0};
         float share = task.share;
         if (reads) {
-          part = scale.moments(await(words, tag, task.values));
+          if (task.values > 0) part = scale.moments(await(words, tag, task.values));
 #pragma unroll 1
           for (int more = lane + 32; more < c_.participants; more += 32) {
-            part = merge(part, scale.moments(await(words + more - lane, tag, values_of(more))));
+            const float values = values_of(more);
+            if (values == 0) continue;
+            part = merge(part, scale.moments(await(words + more - lane, tag, values)));
             share = divide(part.count, count);
           }
         }
@@ -318,7 +334,16 @@ class WarpEpilogue {
         detail::apply_formula(a.post[s].op, v, [&](int) { return argument; });
       }
     }
-    if (p_.store == Store::kStaged) {
+    if (a.lengths != nullptr) {
+      const int left = columns_of(walk.column_tile) - 2 * (lane % 4);
+#pragma unroll
+      for (int i = 0; i < kValues / 2; ++i) {
+        if (i / 2 * 8 + i % 2 >= left) v[i] = 0.0f;
+      }
+    }
+    if constexpr (kTiles8 % 4 != 0) {
+      store_staged(walk, h, v);
+    } else if (p_.store == Store::kStaged) {
       store_staged(walk, h, v);
     } else {
       store_row<Element, kTiles8>(v, lane % 4, static_cast<Element*>(a.y) + y_offset(walk, first_channel_ + row),
@@ -338,7 +363,7 @@ class WarpEpilogue {
     for (int first = 0; first < kValues / 2; first += 8) {
       float step[8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) step[i] = v[first + i];
+      for (int i = 0; i < 8; ++i) step[i] = first + i < kValues / 2 ? v[first + i] : 0.0f;
       staged.put(step, h, first / 2);
     }
   }

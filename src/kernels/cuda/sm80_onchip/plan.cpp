@@ -54,7 +54,7 @@ std::variant<Config, std::string> configure(const Problem& p, const Sizes& sizes
   for (c.ctas_per_sm = ctas_by_registers(columns); c.ctas_per_sm >= 1; --c.ctas_per_sm) {
     if (auto its = divide_into_tiles(p, sizes, c.ctas_per_sm * device.sm_count, c)) return *its;
     if (auto its = lay_out_rows(p, sizes, c, c)) return *its;
-    c.by_warps = c.by_warps && !c.staged && has_warps(f32, c.parts);
+    c.by_warps = c.by_warps && !c.staged && !p.lengths && has_warps(f32, c.parts);
     c.plain_rows = c.plain_rows && !p.lengths;  // x_stream.cuh steps through them by one length
     c.conv_group_tiles = Divisor(static_cast<uint32_t>(c.row_tiles / p.conv_groups));
     c.chunk_k16 = chunk_k16_of(c.parts);

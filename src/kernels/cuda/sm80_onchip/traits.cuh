@@ -30,6 +30,8 @@ struct Traits {
   static constexpr int kParts = kPartsT;
   static constexpr int kColumns = kColumnsT;
   static constexpr bool kByWarps = kByWarpsT;  // the epilogue: warp_epilogue.cuh or block_epilogue.cuh
+  static constexpr bool kLaneRows = false;     // the epilogue may write what Tiles::lane_rows says; more code spills
+  static constexpr int kWordsAtOnce = 4;       // of a group's participants
   static constexpr int kCtasPerSm = ctas_by_registers(kColumns);
   static constexpr int kChunkK16 = chunk_k16_of(kParts);
   static constexpr int kItems = items_of(kParts);

@@ -23,7 +23,7 @@ struct Config : Tiles, Rows {
   int fours_shift;     // from the first four to the tile's first input
   Divisor fours;       // of a channel in a slot
   int x_slots;         // == chunks: x stays resident
-  Divisor halo_rows;   // positions beside the tile's own
+  Divisor halo_rows;   // `beside`, at least 1
 
   // Weights.
   int stage_taps;
@@ -34,6 +34,8 @@ struct Config : Tiles, Rows {
   // `block_slots` slots and an odd number of rounds of the ring if `block_parity`.
   int stage_step;
   int block_slots, block_parity;
+
+  int beside;  // rows of x beside those that units copy: other tiles' positions, the last ones of 136 columns
 
   // For the host: which instance.
   int parts;  // 16-bit parts of an operand: 1, 2 or 3

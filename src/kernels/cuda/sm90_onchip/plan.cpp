@@ -17,8 +17,8 @@ constexpr double kWeightBytesPerCycle = 40;  // bulk copies out of the second-le
 constexpr double kStoreBytesPerCycle = 18;   // y to memory
 constexpr double kProductCycles128 = 66;     // wgmma m64n128k16 from shared memory
 constexpr double kProductCycles64 = 42;      // m64n64k16: operands take 128 bytes a clock, all there are
-constexpr double kLoadItemCycles = 14;       // eight channels of a row of x, by the loader warps
-constexpr double kFoursItemCycles = 6;       // the same by fours, or in tiles of 64 columns
+constexpr double kLoadItemCycles = 14;       // eight channels of a row of x, of several samples, by the loader warps
+constexpr double kRowItemCycles = 6;         // the same of one sample, or in tiles of 64 columns
 constexpr double kPlainItemCycles = 3;       // the same where rows are copied (x_loader.cuh)
 constexpr double kFixedCycles = 4000;        // launch, first x
 
@@ -30,6 +30,17 @@ double round_cycles(const Config& c) {
 }
 
 std::string text(int64_t value) { return std::to_string(value); }
+
+// Tiles of 136 columns are for what is little more than a number of 128s: four warpgroups, whose rows go to y by warps
+// and through shared memory, since not all of them start on sectors.
+constexpr int kExtendedColumns = 136;
+
+bool has_instance(const Problem& p, int columns, int warpgroups) {
+  const bool f32 = p.dtype == CONVNORM_F32;
+  if (columns == 64) return warpgroups < 4 && !(f32 && parts_of(p) == 1);
+  if (columns == kExtendedColumns) return warpgroups == 4 && (!f32 || parts_of(p) == 2);
+  return true;
+}
 
 // What no tile shape can mend.
 std::optional<std::string> refusal(const Problem& p, const Sizes& sizes, const DeviceLimits& device) {
@@ -54,6 +65,10 @@ class Candidate {
 
   std::variant<Config, std::string> configure() {
     if (auto reason = divide_into_tiles(p_, sizes_, device_.sm_count, c_)) return *reason;
+    if (c_.tile_columns == kExtendedColumns) {
+      if (!c_.by_warps) return "tiles of " + text(c_.tile_columns) + " columns are taken to y by warps only";
+      c_.staged = true;
+    }
     if (auto reason = lay_out_rows(p_, sizes_, c_, c_)) return *reason;
     if (auto reason = choose_rings()) return *reason;
     derive();
@@ -62,30 +77,47 @@ class Candidate {
 
  private:
   std::optional<std::string> choose_rings() {
-    const int k16_steps = static_cast<int>(quotient_up(p_.c, 16));
+    // Half a stage is better than two slots of x, which leave the loaders no time but that of one chunk's products.
+    if (fit_rings(kStageBytes / 2, largest_chunk_k16(), 3) || fit_rings(0, 1, 2)) return std::nullopt;
+    return "two chunks of x (" + text(c_.rows()) + " rows each) and the weight ring do not fit in shared memory";
+  }
+
+  int k16_steps() const { return static_cast<int>(quotient_up(p_.c, 16)); }
+
+  // Of those that pad few channels.
+  int largest_chunk_k16() const {
+    int chunk_k16 = 4;
+    while (chunk_k16 > 1 && (k16_steps() % chunk_k16 != 0 || chunk_k16 * c_.parts > kMostStepParts)) chunk_k16 /= 2;
+    return chunk_k16;
+  }
+
+  // Smaller stages only where larger ones do not fit. Chunks as large as leave room.
+  bool fit_rings(int least_stage_bytes, int least_chunk_k16, int least_x_slots) {
     const int element = static_cast<int>(element_size(p_.dtype));
-    // Smaller stages only where large ones do not fit. Chunks as large as leave room, and that pad few channels.
-    for (int stage_bytes = kStageBytes; stage_bytes >= c_.parts * kStepBytes; stage_bytes /= 2) {
-      for (int chunk_k16 = 4; chunk_k16 >= 1; chunk_k16 /= 2) {
-        if (chunk_k16 > 1 && (k16_steps % chunk_k16 != 0 || chunk_k16 * c_.parts > kMostStepParts)) continue;
+    const int least_bytes = std::max(least_stage_bytes, c_.parts * kStepBytes);
+    for (int stage_bytes = kStageBytes; stage_bytes >= least_bytes; stage_bytes /= 2) {
+      for (int chunk_k16 = largest_chunk_k16(); chunk_k16 >= least_chunk_k16; chunk_k16 /= 2) {
         c_.chunk_k16 = chunk_k16;
-        c_.chunks = static_cast<int>(quotient_up(k16_steps, chunk_k16));
+        c_.chunks = static_cast<int>(quotient_up(k16_steps(), chunk_k16));
         const int tap_bytes = chunk_k16 * c_.parts * kStepBytes;
         const int most_taps = std::max(1, stage_bytes / tap_bytes);
         c_.tap_groups = static_cast<int>(quotient_up(p_.k, most_taps));
         c_.stage_taps = static_cast<int>(quotient_up(p_.k, c_.tap_groups));
         c_.tap_groups = static_cast<int>(quotient_up(p_.k, c_.stage_taps));
-        if (fit_resident(element) || fit_ring(element)) return std::nullopt;
+        // A single warpgroup takes each chunk of x once: what x does not hold is better spent on weights.
+        const bool ring_first = c_.warpgroups == 1 && c_.chunks > 4;
+        if (ring_first && fit_ring(element, least_x_slots)) return true;
+        if (fit_resident(element) || fit_ring(element, least_x_slots)) return true;
       }
     }
-    return "two chunks of x (" + text(c_.rows()) + " rows each) and the weight ring do not fit in shared memory";
+    return false;
   }
 
   // What the kernel would otherwise have to divide for.
   void derive() {
     c_.slot_items = 2 * c_.chunk_k16 * c_.rows();
     // Copies are words at least; what is copied lies where its operands will, which must not be smaller.
-    c_.plain_fill = c_.plain_rows && c_.tile_columns == 128 && p_.pad_left <= c_.last_shift &&
+    c_.plain_fill = c_.plain_rows && c_.tile_columns >= 128 && p_.pad_left <= c_.last_shift &&
                     p_.l * element_size(p_.dtype) % 4 == 0 && 2 * c_.parts >= element_size(p_.dtype);
     c_.whole_samples = c_.samples > 1 && p_.stride == 1 && p_.pad == CONVNORM_ZEROS && !p_.lengths &&
                        p_.l == c_.tile_positions && p_.pad_left <= c_.last_shift &&
@@ -93,7 +125,8 @@ class Candidate {
     c_.by_fours = c_.samples == 1 && !p_.lengths && std::has_single_bit(static_cast<uint64_t>(p_.stride));
     c_.fours_shift = static_cast<int>((4 - p_.pad_left % 4) % 4);
     c_.fours = Divisor(static_cast<uint32_t>(quotient_up(c_.phase_rows * p_.stride + c_.fours_shift, 4)));
-    c_.halo_rows = Divisor(static_cast<uint32_t>(std::max(c_.last_shift, 1)));
+    c_.beside = c_.last_shift + std::max(c_.tile_columns - 128, 0);
+    c_.halo_rows = Divisor(static_cast<uint32_t>(std::max(c_.beside, 1)));
     c_.stage_step = c_.staggered ? 1 : c_.warpgroups;
     c_.block_slots = c_.stages_per_block() % c_.weight_slots;
     c_.block_parity = c_.stages_per_block() / c_.weight_slots % 2;
@@ -115,10 +148,10 @@ class Candidate {
   }
 
   // x comes in chunks, which all warpgroups take side by side.
-  bool fit_ring(int element) {
+  bool fit_ring(int element, int least_x_slots) {
     c_.staggered = false;
     const int stage = c_.stage_taps * c_.chunk_k16 * c_.parts * kStepBytes + 16;
-    for (c_.x_slots = std::min(4, c_.chunks); c_.x_slots >= std::min(2, c_.chunks); --c_.x_slots) {
+    for (c_.x_slots = std::min(4, c_.chunks); c_.x_slots >= std::min(least_x_slots, c_.chunks); --c_.x_slots) {
       c_.weight_slots = 0;
       const int rounds = room(element) / (stage * c_.warpgroups);
       const int wanted = c_.x_slots > 2 ? 4 : 2;
@@ -142,12 +175,15 @@ class Candidate {
 
 double estimated_cycles(const Problem& p, const Config& c) {
   const double steps = double(p.k) * c.chunks * c.chunk_k16 * c.warpgroups;
-  const double math = steps * products_of(c.parts) * (c.tile_columns == 128 ? kProductCycles128 : kProductCycles64);
+  const double math = steps * products_of(c.parts) *
+                      (c.tile_columns == 64 ? kProductCycles64 : kProductCycles128 * c.tile_columns / 128);
   const double weights = steps * c.parts * kStepBytes / kWeightBytesPerCycle;
+  // Tiles that need no refill are filled by all warps; else wide ones have half as many warps that load.
+  const bool by_few = c.wide && (c.iterations > 1 || c.x_slots < c.chunks);
   const double item =
       c.plain_fill || c.whole_samples
           ? kPlainItemCycles
-          : (c.by_fours || c.tile_columns == 64 ? kFoursItemCycles : kLoadItemCycles) * (c.wide ? 2 : 1);
+          : (c.samples == 1 || c.tile_columns == 64 ? kRowItemCycles : kLoadItemCycles) * (by_few ? 2 : 1);
   const double x = 2.0 * c.chunks * c.chunk_k16 * c.rows() * item;
   const double store = double(kBlockRows) * c.warpgroups * c.tile_columns * element_size(p.dtype) / kStoreBytesPerCycle;
   const double tail = c.staggered ? store / c.warpgroups : store;
@@ -160,9 +196,9 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
   if (auto reason = refusal(problem, sizes, device)) return *reason;
   std::optional<Config> best;
   std::string reason;  // of the largest tile
-  for (const int columns : {128, 64}) {
+  for (const int columns : {128, kExtendedColumns, 64}) {
     for (const int warpgroups : {4, 2, 1}) {
-      if (columns == 64 && warpgroups == 4) continue;  // no such instance
+      if (!has_instance(problem, columns, warpgroups)) continue;
       if (wishes.tile_columns != 0 && wishes.tile_columns != columns) continue;
       if (wishes.warpgroups != 0 && wishes.warpgroups != warpgroups) continue;
       const auto answer = Candidate(problem, sizes, device, columns, warpgroups).configure();

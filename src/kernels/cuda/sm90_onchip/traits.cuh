@@ -65,6 +65,8 @@ struct Traits {
   static constexpr int kMostWarpgroups = kWide ? 4 : 2;
   static constexpr int kProducerWarps = kWide ? 4 : 8;  // the first feeds weights, the others load x
   static constexpr int kLoaderWarps = kProducerWarps - 1;
+  static constexpr bool kLaneRows = !kWide;     // the epilogue may write what Tiles::lane_rows says; more code spills
+  static constexpr int kWordsAtOnce = 1;        // of a group's participants; beside more of them accumulators spill
   static constexpr bool kRowParameters = true;  // the epilogue takes them as row_parameters.cuh has them
   static constexpr bool kFours = false;         // refills take x by fours where they can
   // The first fill of plain rows: loader warps 0 to 2 fetch the halo, the computing warpgroups and the other four, if
@@ -76,11 +78,12 @@ struct Traits {
   // and each consumer takes 8.
   static constexpr int kConsumerRegisters = 104;
   static constexpr int kProducerRegisters = 64;
-  static constexpr int kAccumulators = kColumns / 2;  // of a thread
-  static constexpr int kTiles8 = kColumns / 8;        // column tiles of 8, of which a thread holds a 2 x 2
+  static constexpr int kAccumulators = kColumns / 2;              // of a thread
+  static constexpr int kTiles8 = kColumns / 8;                    // column tiles of 8, of which a thread holds a 2 x 2
+  static constexpr int kUnitColumns = kColumns == 64 ? 64 : 128;  // whose positions of x are copied as vectors
 
   static_assert(kParts == 1 || std::is_same_v<Element, float>, "only fp32 is split");
-  static_assert(kColumns == 64 || kColumns == 128);
+  static_assert(kColumns == 64 || kColumns == 128 || (kColumns == 136 && kByWarps));
 };
 
 // Named barriers of the hardware.

@@ -32,6 +32,9 @@ class XLoader : XRows<T> {
   // The first x_slots chunks of the CTA's first tile, by all warps but the one that feeds weights; `loader` of them are
   // those that load x, or negative. Computing warps wait for the barriers behind the first loads.
   __device__ __forceinline__ void first_fill(int warp, int loader) {
+    if constexpr (!T::kFours && !T::kByWarps) {
+      if (p_.refill_by_units) return first_fill_by_units(warp, loader);
+    }
     const int threads = static_cast<int>(blockDim.x) - 32,
               thread = static_cast<int>(threadIdx.x) - (loader < 0 ? 0 : 32);
     any_ = next_tile();
@@ -72,6 +75,40 @@ class XLoader : XRows<T> {
     }
   }
 
+  // The same where tiles have whole samples: all warps take units in turn, as refills do, and have the second on its
+  // way while they convert the first.
+  __device__ __forceinline__ void first_fill_by_units(int warp, int loader) {
+    any_ = next_tile();
+    const PlainFill& fill = p_.fill;
+    const int step = static_cast<int>(blockDim.x) / 32 - 1;
+    const uint32_t shared = ptx::shared_address(shared_) + fill.first;
+    const Rows<32> rows(*this);
+    const auto slot_of = [&](int unit) { return unit >> fill.slot_units_log2; };
+    const auto place_of = [&](int unit) {
+      const int slot = slot_of(unit);
+      return shared + slot * fill.slot_bytes + (unit - (slot << fill.slot_units_log2)) * fill.unit_bytes;
+    };
+    const auto ask_for = [&](int unit) {
+      if (unit < fill.units && any_) rows.copy(unit, place_of(unit), fill.second);
+      ptx::commit_copies();
+    };
+    int unit = warp - (loader < 0 ? 0 : 1), slot = 0;
+    ask_for(unit);
+    if (loader < 0) await_barriers<T>(warp);
+#pragma unroll 1
+    for (; unit < fill.units; unit += step) {
+      ask_for(unit + step);
+      for (; slot < slot_of(unit); ++slot) publish_alone(slot);
+      if (any_) {
+        clear_beside(unit);
+        ptx::wait_copies<1>();
+        __syncwarp();
+        convert_unit_alone(place_of(unit), fill.second);
+      }
+    }
+    for (; slot < c_.x_slots; ++slot) publish_alone(slot);
+  }
+
   // The same where rows are positions: computing warpgroup 0, which multiplies first, loads one unit, the other
   // warpgroups and those of the loader warps that make up one take all others in turn. By asynchronous copies: little
   // code, which a launch has to fetch first, and no registers for what is on its way. What can be done meanwhile is
@@ -105,7 +142,7 @@ class XLoader : XRows<T> {
   // Rows beside the tile's own, by the halo warps: an item is eight channels of one.
   __device__ __forceinline__ void fill_halo(int loader) {
     any_ = next_tile();
-    const int items = 2 * c_.last_shift * c_.chunk_k16 * c_.x_slots, slot_rows = 2 * c_.chunk_k16 * c_.rows();
+    const int items = 2 * c_.beside * c_.chunk_k16 * c_.x_slots, slot_rows = 2 * c_.chunk_k16 * c_.rows();
 #pragma unroll 1
     for (int item = 32 * loader + threadIdx.x % 32; item < items; item += 32 * T::kHaloWarps) {
       uint32_t bits[8];
@@ -130,7 +167,7 @@ class XLoader : XRows<T> {
     if (!next_tile()) return;
     int slot = 0;
     uint32_t parity = 0;
-    int chunk = c_.x_slots;
+    int chunk = c_.x_slots, first_unit = loader_warp;
     while (true) {
       if (chunk == c_.chunks) {
         if (!next_tile()) return;
@@ -143,7 +180,10 @@ class XLoader : XRows<T> {
         } else if (T::kFours && c_.by_fours) {
           fill_by_fours<false>(thread, kThreads, slot, parity, chunk);
         } else if (!T::kFours && p_.refill_by_units) {
-          fill_by_units(loader_warp, slot, parity, chunk);
+          fill_by_units(loader_warp, first_unit, slot, parity, chunk);
+          // The next chunk's first unit goes to the warp behind that of the present one's last.
+          first_unit -= (1 << p_.fill.slot_units_log2) % T::kLoaderWarps;
+          if (first_unit < 0) first_unit += T::kLoaderWarps;
         } else {
           await_empty(slot, parity);
           fill_by_items(thread, kThreads, slot, chunk);
@@ -159,7 +199,7 @@ class XLoader : XRows<T> {
   // will lie: in either form it is two regions of 2 KiB, which are those of two parts or of two times eight channels.
   static constexpr bool kPairs = sizeof(Element) == 2;
   static constexpr int kUnitChannels = kPairs ? 16 : 8;
-  static constexpr int kRowBytes = T::kColumns * sizeof(Element);
+  static constexpr int kRowBytes = T::kUnitColumns * sizeof(Element);
 
   // Units that a warpgroup has on their way. All at once would be late: the first of them would come among the last of
   // others.
@@ -203,9 +243,9 @@ class XLoader : XRows<T> {
           first(loader.x_ + int64_t{row} * loader.in_.length + loader.walk_.first_position) {
       if (kThreads == 128 || loader.c_.samples == 1) return;
       // The pieces of whole samples: as many positions of each as the tile has.
-      const int position = piece * kElements, sample = position * loader.c_.samples / T::kColumns;
+      const int position = piece * kElements, sample = position * loader.c_.samples / T::kUnitColumns;
       first += sample * (loader.in_.sample_elements - loader.c_.tile_positions);
-      left = loader.walk_.first_sample + sample < loader.p_.arguments.n ? T::kColumns : 0;
+      left = loader.walk_.first_sample + sample < loader.p_.arguments.n ? T::kUnitColumns : 0;
     }
 
     // In `kCopies` copies, whose words neighbouring lanes take in turn. One copy needs rows that start on 16 bytes.
@@ -274,7 +314,7 @@ class XLoader : XRows<T> {
     const int lane = threadIdx.x % 32, samples_log2 = c_.samples_log2;
     const auto element_of = [&](int position, int sample) { return sample * c_.tile_positions + position; };
     if constexpr (kPairs) {
-      constexpr int kEach = T::kColumns / 64;
+      constexpr int kEach = T::kUnitColumns / 64;
 #pragma unroll
       for (int region = 0; region < 2; ++region) {
         unsigned char* const its = first + region * second;
@@ -297,7 +337,7 @@ class XLoader : XRows<T> {
         }
       }
     } else {
-      constexpr int kEach = T::kColumns / 32;
+      constexpr int kEach = T::kUnitColumns / 32;
       uint32_t bits[kEach][8];
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
@@ -310,6 +350,23 @@ class XLoader : XRows<T> {
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < kEach; ++i) store_parts(bits[i], first + 16 * (lane + 32 * i));
+    }
+  }
+
+  // Rows beside whole samples, of a unit counted through all slots, are zeros in all tiles.
+  __device__ __forceinline__ void clear_beside(int unit) const {
+    const int slot = unit >> p_.fill.slot_units_log2, its_unit = unit - (slot << p_.fill.slot_units_log2);
+    const int above = in_.pad_left << c_.samples_log2, beside = c_.rows() - T::kUnitColumns;
+    unsigned char* const first =
+        shared_ + p_.plan.x + slot * p_.plan.x_slot_bytes + its_unit * (kUnitChannels / 8) * c_.rows() * 16;
+#pragma unroll 1
+    for (int part = 0; part < T::kParts * (kUnitChannels / 8); ++part) {
+      // Parts of one k8, or two k8 of one part.
+      unsigned char* const rows = first + part * (T::kParts > 1 ? p_.plan.x_part_bytes : c_.rows() * 16);
+#pragma unroll 1
+      for (int i = threadIdx.x % 32; i < beside; i += 32) {
+        *reinterpret_cast<uint4*>(rows + 16 * (i < above ? i : i + T::kUnitColumns)) = make_uint4(0, 0, 0, 0);
+      }
     }
   }
 
@@ -413,19 +470,20 @@ class XLoader : XRows<T> {
   }
 
   // A slot of plain rows, or of whole samples, by warps that take whole units from copies to operands.
-  __device__ __forceinline__ void fill_by_units(int loader_warp, int slot, uint32_t parity, int chunk) const {
+  __device__ __forceinline__ void fill_by_units(int loader_warp, int first_unit, int slot, uint32_t parity,
+                                                int chunk) const {
     const PlainFill& fill = p_.fill;
     const int units = 1 << fill.slot_units_log2, lane = threadIdx.x % 32;
     const uint32_t own = ptx::shared_address(shared_) + fill.first + slot * fill.slot_bytes;
     const Rows<32> rows(*this);
     await_empty(slot, parity);
 #pragma unroll 1
-    for (int unit = loader_warp; unit < units; unit += T::kLoaderWarps) {
+    for (int unit = first_unit; unit < units; unit += T::kLoaderWarps) {
       rows.copy(chunk * units + unit, own + unit * fill.unit_bytes, fill.second);
     }
     ptx::commit_copies();
     // Whole samples have zeros beside them, which are there since the first fill.
-    const int items = c_.samples > 1 ? 0 : 2 * c_.last_shift * c_.chunk_k16;
+    const int items = c_.samples > 1 ? 0 : 2 * c_.beside * c_.chunk_k16;
 #pragma unroll 1
     for (int item = 32 * loader_warp + lane; item < items; item += 32 * T::kLoaderWarps) {
       uint32_t bits[8];
@@ -435,15 +493,15 @@ class XLoader : XRows<T> {
     ptx::wait_copies<0>();
     __syncwarp();
 #pragma unroll 1
-    for (int unit = loader_warp; unit < units; unit += T::kLoaderWarps) {
+    for (int unit = first_unit; unit < units; unit += T::kLoaderWarps) {
       convert_unit_alone(own + unit * fill.unit_bytes, fill.second);
     }
   }
 
   // An item beside the tile's own positions, of those of a chunk. Returns its number in a slot.
   __device__ __forceinline__ int load_beside(uint32_t (&bits)[8], int item, int chunk, bool wanted) const {
-    const int k8 = static_cast<int>(c_.halo_rows.divide(item)), beside = item - k8 * c_.last_shift;
-    const int row = beside < in_.pad_left ? beside : beside + T::kColumns;
+    const int k8 = static_cast<int>(c_.halo_rows.divide(item)), beside = item - k8 * c_.beside;
+    const int row = beside < in_.pad_left ? beside : beside + T::kUnitColumns;
     const int position = first_position_ + row;
     const bool inside = wanted && static_cast<unsigned>(position) < static_cast<unsigned>(length_);
     load_channels(bits, {x_ + int64_t{8 * k8} * in_.length + position, inside ? in_.channels - 8 * k8 : 0}, chunk,

@@ -2,6 +2,6 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
-template void launch_instance<Traits<float, 1, 64, false, false>>(const Parameters&, cudaStream_t);
+template void launch_instance<Traits<float, 2, 136, true, true>>(const Parameters&, cudaStream_t);
 
 }  // namespace convnorm::cuda::sm90_onchip

@@ -46,6 +46,8 @@ class Scale {
   __device__ __forceinline__ float factor() const { return power_of_two(exponent()); }
   __device__ __forceinline__ float inverse() const { return power_of_two(-exponent()); }
 
+  __device__ __forceinline__ unsigned bit() const { return 1u << range_; }  // among those of others()
+
   // Whether these moments of values times factor() are good.
   __device__ __forceinline__ bool suits(const Moments& m) const {
     return range_ == 0 || (range_ == 1 ? !(m.m2 <= 0x1p-40f) : m.m2 < 0x1p70f);  // kMost and kLeast, scaled

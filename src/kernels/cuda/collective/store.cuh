@@ -61,10 +61,10 @@ __device__ __forceinline__ uint32_t pack_pair<__nv_bfloat16>(float low, float hi
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-// A row of kTiles column tiles, (t, e) -> v[2 * t + e], as the quad holds it; `row` starts on a sector, and `end`
+// A row of kTiles column tiles, (t, e) -> value(2 * t + e), as the quad holds it; `row` starts on a sector, and `end`
 // columns of it, a whole number of vectors, are outputs.
-template <class Element, int kTiles>
-__device__ __forceinline__ void store_row(const float (&v)[2 * kTiles], int quad, Element* row, int end) {
+template <class Element, int kTiles, class Value>
+__device__ __forceinline__ void store_row(const Value& value, int quad, Element* row, int end) {
   if constexpr (sizeof(Element) == 4) {
     // Neighbouring lanes exchange halves of two tiles: a lane then holds four columns.
     const bool odd = quad & 1;
@@ -73,7 +73,7 @@ __device__ __forceinline__ void store_row(const float (&v)[2 * kTiles], int quad
     end -= first;
 #pragma unroll
     for (int t = 0; t < kTiles; t += 2) {
-      const float a0 = v[2 * t], a1 = v[2 * t + 1], b0 = v[2 * t + 2], b1 = v[2 * t + 3];
+      const float a0 = value(2 * t), a1 = value(2 * t + 1), b0 = value(2 * t + 2), b1 = value(2 * t + 3);
       const float r0 = __shfl_xor_sync(~0u, odd ? a0 : b0, 1), r1 = __shfl_xor_sync(~0u, odd ? a1 : b1, 1);
       const float4 four = odd ? make_float4(r0, r1, b0, b1) : make_float4(a0, a1, r0, r1);
       if (8 * t < end) *reinterpret_cast<float4*>(to + 8 * t) = four;
@@ -87,7 +87,7 @@ __device__ __forceinline__ void store_row(const float (&v)[2 * kTiles], int quad
     for (int t = 0; t < kTiles; t += 4) {
       uint32_t pair[4];
 #pragma unroll
-      for (int u = 0; u < 4; ++u) pair[u] = pack_pair<Element>(v[2 * (t + u)], v[2 * (t + u) + 1]);
+      for (int u = 0; u < 4; ++u) pair[u] = pack_pair<Element>(value(2 * (t + u)), value(2 * (t + u) + 1));
       const uint32_t r0 = __shfl_xor_sync(~0u, odd ? pair[0] : pair[1], 1);
       const uint32_t r1 = __shfl_xor_sync(~0u, odd ? pair[2] : pair[3], 1);
       if (odd) {
@@ -116,7 +116,7 @@ __device__ __forceinline__ void store_tiles(const float (&v)[2 * kTiles], const 
   asm volatile("" : "+r"(channel));  // computing addresses anew is cheaper than keeping them
   const int64_t position = to.columns.first_position + 8 * first_tile;
   const int64_t left = channel < to.channels ? to.l_out - position : 0;
-  store_row<Element, kTiles>(v, at.quad,
+  store_row<Element, kTiles>([&](int i) { return v[i]; }, at.quad,
                              static_cast<Element*>(to.y) + to.index(to.columns.first_sample, channel, position),
                              static_cast<int>(left < 8 * kTiles ? left : 8 * kTiles));
 }

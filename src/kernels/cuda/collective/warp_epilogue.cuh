@@ -19,6 +19,10 @@ class WarpEpilogue {
   using Parameters = typename T::Parameters;
   static constexpr int kValues = T::kAccumulators;
   static constexpr int kTiles8 = T::kTiles8;
+  // A row of this thread is finished in parts, whole vectors of y each; where tiles are no vectors it is staged whole.
+  static constexpr bool kVectors = kTiles8 % 8 == 0;
+  static constexpr int kRowParts = kVectors ? 2 : 1;
+  static constexpr int kPartTiles = kTiles8 / kRowParts, kPartValues = 2 * kPartTiles;
 
   __device__ __forceinline__ WarpEpilogue(const Parameters& p, unsigned char* shared, int warp)
       : p_(p), c_(p.config), shared_(shared), warp_(warp) {}
@@ -92,6 +96,13 @@ class WarpEpilogue {
     return column_tile + 1 == c_.column_tiles ? c_.last_columns : T::kColumns;
   }
 
+  // What follows from it is computed where it is used: there are no registers to keep it from tile to tile.
+  static __device__ __forceinline__ int lane_anew() {
+    int lane = static_cast<int>(threadIdx.x) % 32;
+    asm volatile("" : "+r"(lane));
+    return lane;
+  }
+
   // Of the warp's rows.
   __device__ __forceinline__ const RowParameters& row(int i) const {
     return row_parameters(p_, shared_)[warp_ * kWarpRows + i];
@@ -104,10 +115,23 @@ class WarpEpilogue {
   // Of the warp's pieces: into the moment table, or to those with whom it shares groups. The bias moves the means
   // alone: it is never added to the values.
   __device__ __forceinline__ void take_spreads(const Walk& walk, const float (&d)[kValues]) const {
-    const int lane = threadIdx.x % 32, row = lane / 4;
+    const int lane = lane_anew(), row = lane / 4;
     const int columns = columns_of(walk.column_tile);
     const bool whole = 1 << c_.piece_rows_log2 == kWarpRows;
-    Spread own[2];  // of the groups of rows `row` and `row` + 8
+    const bool first_of_piece = (lane & ((4 << c_.piece_rows_log2) - 1)) == 0;
+    const int lower = 8 >> c_.piece_rows_log2;  // pieces from that of the upper row to that of the lower one
+    // What is known leaves at once: beside the accumulators there are no registers to keep it.
+    const auto deliver = [&](int h, const Spread& s) {
+      if (!first_of_piece || (h == 1 && whole)) return;
+      if (c_.participants == 1) {
+        moment_table()[(row >> c_.piece_rows_log2) + h * lower] = of_group(s);
+      } else {
+        publish(p_.slot.words + task(0, lane).own_word + h * lower * c_.participants, tag_of(walk), s);
+      }
+    };
+    // The scale at which a piece must be measured, four bits for each of the two: there it is delivered, and once.
+    // Others wait for it whatever its values are.
+    unsigned asked = 0x11;
     at_scales([&](const Scale& scale) {
       Moments m[2];  // first of this lane's values, then of those of ever more lanes
       piece_moments(d, columns, scale.factor(), m);
@@ -115,27 +139,18 @@ class WarpEpilogue {
       unsigned others = 0;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        if (scale.suits(m[h])) own[h] = scale.spread(m[h]);
-        if (first_channel_ + row + 8 * h < p_.arguments.o) others |= scale.others(m[h]);
+        if ((asked >> 4 * h & scale.bit()) == 0) continue;
+        const unsigned other = scale.others(m[h]);
+        if (other == 0) {
+          deliver(h, scale.spread(m[h]));
+        } else {
+          asked ^= (1 | other) << 4 * h;
+        }
+        others |= other;
       }
       return others;
     });
-
-    const bool first_of_piece = (lane & ((4 << c_.piece_rows_log2) - 1)) == 0;
-    const int piece = row >> c_.piece_rows_log2,
-              lower = 8 >> c_.piece_rows_log2;  // of the upper row; from it to the lower one's
-    if (c_.participants == 1) {
-      if (first_of_piece) {
-        moment_table()[piece] = of_group(own[0]);
-        if (!whole) moment_table()[piece + lower] = of_group(own[1]);
-      }
-      __syncwarp();
-    } else if (first_of_piece) {
-      ptx::Word* const mine = p_.slot.words + task(0, lane).own_word;
-      const uint64_t tag = tag_of(walk);
-      publish(mine, tag, own[0]);
-      if (!whole) publish(mine + lower * c_.participants, tag, own[1]);
-    }
+    if (c_.participants == 1) __syncwarp();
   }
 
   // Of the first `columns` columns times `factor`: of a lane's values, of the quad's rows, of whole pieces.
@@ -260,7 +275,7 @@ class WarpEpilogue {
 
   // Fills the moment table, or those of two blocks, each by one half of the warp.
   __device__ __forceinline__ void gather_spreads(const Walk& walk, bool two) const {
-    int lane = threadIdx.x % 32, block = 0;
+    int lane = lane_anew(), block = 0;
     if (two) block = lane / 16, lane %= 16;
     const int lanes_log2 = c_.gather_lanes_log2;
     const uint64_t tag = tag_of(walk);
@@ -293,79 +308,97 @@ class WarpEpilogue {
     __syncwarp();
   }
 
+  // z to y, a part of a row of this thread at a time. The next one then takes its place, so that the code of the ops
+  // exists once and beside the accumulators few registers are needed.
   __device__ __forceinline__ void store_rows_in_turn(const Walk& walk, int columns, float (&d)[kValues]) const {
-#pragma unroll 1
-    for (int h = 0; h < 2; ++h) {
-      finish_row<true>(walk, columns, h, d, 0);
-#pragma unroll
-      for (int i = 0; i < kValues / 2; ++i) d[i / 2 * 4 + i % 2] = d[i / 2 * 4 + 2 + i % 2];
-    }
-  }
-
-  // z to y. With ops a row at a time, and the other row then takes its place, so that the code of the ops exists once.
-  __device__ __forceinline__ void store_rows(const Walk& walk, int columns, float (&d)[kValues]) const {
-    if (p_.arguments.post_count == 0) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) finish_row<false>(walk, columns, h, d, h);
-    } else {
-      store_rows_in_turn(walk, columns, d);
-    }
-  }
-
-  // Row h of this thread, which is where `from` says among its values.
-  template <bool kOps>
-  __device__ __forceinline__ void finish_row(const Walk& walk, int columns, int h, const float (&d)[kValues],
-                                             int from) const {
     const Arguments& a = p_.arguments;
-    const int lane = threadIdx.x % 32, row = lane / 4 + 8 * h;
-    const RowParameters parameters = this->row(row);
-    float mean = 0.0f, factor = 1.0f;
-    if (a.groups > 0) {
-      const float2 moments = moment_table()[row >> c_.piece_rows_log2];
-      mean = moments.x - parameters.bias, factor = moments.y * parameters.gamma;
-    }
-    float v[kValues / 2];
+#pragma unroll 1
+    for (int part = 0; part < 2 * kRowParts; ++part) {
+      float v[kPartValues];
+      const Norm norm = norm_of(part / kRowParts);
 #pragma unroll
-    for (int i = 0; i < kValues / 2; ++i) v[i] = fmaf(d[i / 2 * 4 + 2 * from + i % 2] - mean, factor, parameters.beta);
-    if constexpr (kOps) {
+      for (int i = 0; i < kPartValues; ++i) v[i] = norm(d[place(0, i)]);
 #pragma unroll 1
       for (int s = 0; s < a.post_count; ++s) {
         const float argument = a.post[s].param;
         detail::apply_formula(a.post[s].op, v, [&](int) { return argument; });
       }
-    }
-    if (a.lengths != nullptr) {
-      const int left = columns_of(walk.column_tile) - 2 * (lane % 4);
+      if (a.lengths != nullptr) {
+        const int left = columns_of(walk.column_tile) - 8 * first_tile_of(part) - 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
-      for (int i = 0; i < kValues / 2; ++i) {
-        if (i / 2 * 8 + i % 2 >= left) v[i] = 0.0f;
+        for (int i = 0; i < kPartValues; ++i) {
+          if (i / 2 * 8 + i % 2 >= left) v[i] = 0.0f;
+        }
       }
-    }
-    if constexpr (kTiles8 % 4 != 0) {
-      store_staged(walk, h, v);
-    } else if (p_.store == Store::kStaged) {
-      store_staged(walk, h, v);
-    } else {
-      store_row<Element, kTiles8>(v, lane % 4, static_cast<Element*>(a.y) + y_offset(walk, first_channel_ + row),
-                                  first_channel_ + row < a.o ? columns : 0);
+      store_part(walk, columns, part, v);
+#pragma unroll
+      for (int next = 1; next < 2 * kRowParts; ++next) {
+#pragma unroll
+        for (int i = 0; i < kPartValues; ++i) d[place(next - 1, i)] = d[place(next, i)];
+      }
     }
   }
 
-  // A row that does not start on a sector, by way of the warp's corner of shared memory.
-  __device__ __forceinline__ void store_staged(const Walk& walk, int h, const float (&v)[kValues / 2]) const {
-    const Arguments& a = p_.arguments;
-    const int lane = threadIdx.x % 32;
-    const Fragment at(lane);
-    const Destination to = {a.y, a.n, a.c_y, a.l_out, first_channel_, {walk.first_sample, walk.first_position, 0}};
-    StagedRows<Element, kTiles8> staged(
-        to, at, lane, reinterpret_cast<Element*>(shared_ + p_.plan.staging + warp_ * p_.plan.staging_bytes));
-#pragma unroll
-    for (int first = 0; first < kValues / 2; first += 8) {
-      float step[8];
-#pragma unroll
-      for (int i = 0; i < 8; ++i) step[i] = first + i < kValues / 2 ? v[first + i] : 0.0f;
-      staged.put(step, h, first / 2);
+  static __device__ __forceinline__ constexpr int first_tile_of(int part) { return part % kRowParts * kPartTiles; }
+  // Value i of a part among the accumulators.
+  static __device__ __forceinline__ constexpr int place(int part, int i) {
+    return (first_tile_of(part) + i / 2) * 4 + 2 * (part / kRowParts) + i % 2;
+  }
+
+  __device__ __forceinline__ void store_rows(const Walk& walk, int columns, float (&d)[kValues]) const {
+    if (!kVectors || p_.arguments.post_count > 0 || p_.store == Store::kStaged || p_.arguments.lengths != nullptr) {
+      return store_rows_in_turn(walk, columns, d);
     }
+    if constexpr (kVectors) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const Norm norm = norm_of(h);
+        const int channel = first_channel_ + lane_anew() / 4 + 8 * h;
+        store_row<Element, kTiles8>([&](int i) { return norm(d[i / 2 * 4 + 2 * h + i % 2]); }, threadIdx.x % 4,
+                                    row_of_y(walk, channel), channel < p_.arguments.o ? columns : 0);
+      }
+    }
+  }
+
+  // Of a row.
+  struct Norm {
+    float mean, factor, beta;
+    __device__ __forceinline__ float operator()(float z) const { return fmaf(z - mean, factor, beta); }
+  };
+  __device__ __forceinline__ Norm norm_of(int h) const {
+    const int row = lane_anew() / 4 + 8 * h;
+    const RowParameters parameters = this->row(row);
+    if (p_.arguments.groups == 0) return {0.0f, 1.0f, parameters.beta};
+    const float2 moments = moment_table()[row >> c_.piece_rows_log2];
+    return {moments.x - parameters.bias, moments.y * parameters.gamma, parameters.beta};
+  }
+
+  // Rows that do not start on sectors go by way of the warp's corner of shared memory.
+  __device__ __forceinline__ void store_part(const Walk& walk, int columns, int part,
+                                             const float (&v)[kPartValues]) const {
+    const Arguments& a = p_.arguments;
+    const int lane = lane_anew(), h = part / kRowParts, first_tile = first_tile_of(part);
+    if (!kVectors || p_.store == Store::kStaged) {
+      const Fragment at(lane);
+      const Destination to = {a.y, a.n, a.c_y, a.l_out, first_channel_, {walk.first_sample, walk.first_position, 0}};
+      StagedRows<Element, kTiles8> staged(
+          to, at, lane, reinterpret_cast<Element*>(shared_ + p_.plan.staging + warp_ * p_.plan.staging_bytes));
+#pragma unroll
+      for (int first = 0; first < kPartValues; first += 8) {
+        float step[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) step[i] = first + i < kPartValues ? v[first + i] : 0.0f;
+        staged.put(step, h, first_tile + first / 2);
+      }
+    } else if constexpr (kVectors) {
+      const int channel = first_channel_ + lane / 4 + 8 * h;
+      store_row<Element, kPartTiles>([&](int i) { return v[i]; }, lane % 4, row_of_y(walk, channel) + 8 * first_tile,
+                                     channel < a.o ? columns - 8 * first_tile : 0);
+    }
+  }
+
+  __device__ __forceinline__ Element* row_of_y(const Walk& walk, int channel) const {
+    return static_cast<Element*>(p_.arguments.y) + y_offset(walk, channel);
   }
 
   __device__ __forceinline__ int64_t y_offset(const Walk& walk, int channel) const {

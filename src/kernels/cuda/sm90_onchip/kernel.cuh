@@ -125,7 +125,7 @@ struct Rings {
 };
 
 // z of a tile, the `tile`th of the CTA. A batch is one tap's products with one chunk, all in one straight line: the
-// compiler cannot keep the tensor cores busy across a branch without it. While a batch runs, the next one is issued.
+// compiler cannot keep the tensor cores busy across a branch without it. While a batch runs, the next two are issued.
 template <class T, int kChunkK16>
 __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, int warpgroup, bool elected, int tile,
                                          Rings& rings, float (&d)[T::kAccumulators]) {
@@ -170,13 +170,18 @@ __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, i
           multiply_step<T>(d, a + k16 * (T::kParts * kStepBytes / 16), b + k16 * 2 * rows, b_part);
         }
         ptx::wgmma_commit();
-        ptx::wgmma_wait<1>();
-        if (tap == first_tap && (chunk > 0 || tap > 0)) release(tap == 0);
+        ptx::wgmma_wait<2>();
+        // The stage before is done when the second batch of this one has been issued.
+        if (tap == first_tap + 1 && (chunk > 0 || first_tap > 0)) release(first_tap == 0);
         a += kChunkK16 * (T::kParts * kStepBytes / 16);
         shift += c.tap_shift;
         phase += c.tap_phase;
         if (phase >= stride) phase -= stride, shift += c.samples;
       } while (++tap < end);
+      if (end == first_tap + 1 && (chunk > 0 || first_tap > 0)) {  // before another stage is waited for
+        ptx::wgmma_wait<1>();
+        release(first_tap == 0);
+      }
       done_slot = rings.weight_slot, done_x_slot = rings.x_slot;
       rings.advance_weights(c, c.stage_step, 0);
     } while (tap < taps);

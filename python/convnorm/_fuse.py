@@ -121,9 +121,11 @@ class _Tracer(fx.Tracer):
 
 
 def _hooked(modules: Iterable[nn.Module]) -> bool:
-    """Whether one of them has a hook that is called with it; weight norm's are part of what is fused."""
+    """Whether one of them has a hook that is called with it, weight norm's apart, or a forward pass of its own."""
     for module in modules:
         state = module.__dict__
+        if "forward" in state or "_conv_forward" in state:  # put in the place of its class's
+            return True
         if state["_forward_hooks"] or state["_backward_hooks"] or state["_backward_pre_hooks"] or (
                 state["_forward_pre_hooks"] and not all(map(_patterns.is_weight_norm,
                                                             state["_forward_pre_hooks"].values()))):
@@ -509,7 +511,6 @@ def unfuse(model: nn.Module) -> nn.Module:
         if isinstance(module, _Fused):
             module.__class__ = type(module)._convnorm_class
         module.__dict__.pop("_convnorm_kept", None)
-        module.__dict__.pop("_convnorm_arranged", None)
     return model
 
 

@@ -20,10 +20,13 @@ class Held:
     def __init__(self, root: nn.Module, modules: Iterable[nn.Module]) -> None:
         paths = {module: path for path, module in root.named_modules()}
         self._settings = []
+        self._kinds = []
         children = {}
         for module in {root: None, **dict.fromkeys(modules)}:
             names = [name for name, value in vars(module).items() if _is_setting(value)]
             self._settings.append((module, names, [vars(module)[name] for name in names]))
+            if isinstance(module, (nn.Conv1d, nn.GroupNorm)):  # others get classes by being fused
+                self._kinds.append((module, type(module)))
             parent = root
             for name in filter(None, paths.get(module, "").split(".")):
                 child = parent._modules[name]
@@ -32,7 +35,7 @@ class Held:
         self._children = [(*place, child) for place, child in children.items()]
 
     def still(self) -> bool:
-        """Whether all is as it was: inner modes, settings, and which module stands where."""
+        """Whether all is as it was: inner modes, settings, classes, and which module stands where."""
         try:
             for parent, name, child in self._children:
                 if parent._modules[name] is not child:
@@ -40,6 +43,9 @@ class Held:
             for module, names, values in self._settings:
                 state = module.__dict__
                 if [state[name] for name in names] != values:
+                    return False
+            for module, kind in self._kinds:
+                if type(module) is not kind:
                     return False
         except KeyError:  # one is gone
             return False

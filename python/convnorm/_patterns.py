@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from . import _transposed, functional, reference
+from . import functional, reference
 from ._attributes import one, output_length, stages_of
 from .nn import WeightId
 from .reference import Operands
@@ -44,12 +44,9 @@ class Match:
     film: Optional[tuple[fx.Node, fx.Node]] = None
     residual: Optional[fx.Node] = None
     padded: Optional[fx.Node] = None  # padding as a call of its own before the convolution
-    transposed: Optional[_transposed.Shape] = None  # of a ConvTranspose1d module, alone
     nodes: list[fx.Node] = field(default_factory=list)  # what the one call replaces, the convolution left out
 
     def describe(self) -> str:
-        if self.transposed:
-            return "transposed conv"
         before = [] if self.pre == "none" else [self.pre]
         return " -> ".join(["conv", *before, *(["norm"] if self.norm is not None else []), *self.post])
 
@@ -144,7 +141,7 @@ def name_of(node: fx.Node) -> str:
 
 class Matcher:
     """Matches of one graph. `modules` are those that it calls; without one, of a graph that calls none. With
-    `convolutions` also those without a norm, and modules that are transposed convolutions.
+    `convolutions` also those without a norm.
     """
 
     def __init__(self,
@@ -166,9 +163,6 @@ class Matcher:
         for node in self.graph.nodes:
             if self.convolutions and self._is_conv(node) and node not in self._taken:
                 self._keep(self._match_convolution(node), found)
-            elif self.convolutions and (shape := _transposed.shape_of(self._module(node))) is not None and len(
-                    node.args) == 1 and not node.kwargs:
-                self._keep(Match(node, None, node, (), transposed=shape), found)
         return sorted(found, key=lambda match: self._order[match.conv])
 
     def _keep(self, match: Optional[Match], found: list[Match]) -> None:
@@ -516,12 +510,6 @@ def _replace(graph: fx.Graph, match: Match, modules: dict[str, nn.Module], weigh
         return graph.get_attr(f"{source}.weight") if isinstance(source, str) else source
 
     with graph.inserting_before(match.last):
-        if match.transposed:
-            module = modules[match.conv.target]
-            if not hasattr(module, "_convnorm_arranged"):
-                module._convnorm_arranged = _transposed.Arranged(match.transposed)
-            call = graph.call_function(_transposed.run, (x, _module_of(graph, match.conv)))
-            return _stands_for(call, match)
         scale, shift = match.film or (None, None)
         others = (slope(match.pre_slope), slope(match.slope), scale, shift, match.residual)
         start = (match.head, match.pre, tuple(match.post), x)
@@ -534,14 +522,10 @@ def _replace(graph: fx.Graph, match: Match, modules: dict[str, nn.Module], weigh
         else:
             tensors = _parameters(graph, match, modules)
             call = graph.call_function(run_tensors, (*start, *tensors, *others), {"weight_id": weight_id})
-    return _stands_for(call, match)
-
-
-def _stands_for(call: fx.Node, match: Match) -> fx.Node:
     call.meta.update(match.last.meta)
     match.last.replace_all_uses_with(call)
     for node in [*reversed(match.nodes), match.conv, *([match.padded] if match.padded else [])]:
-        call.graph.erase_node(node)
+        graph.erase_node(node)
     return call
 
 

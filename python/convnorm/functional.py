@@ -67,12 +67,6 @@ def _carry_tangents(operands: reference.Operands) -> bool:
         each is not None and forward_ad.unpack_dual(each).tangent is not None for each in operands)
 
 
-def is_watched(*tensors: Optional[Tensor]) -> bool:
-    """Whether more than the result is asked for: gradients, another type by autocast, a transform, a trace."""
-    return (_autocast_is_on() or _transform() is not None or forward_ad._current_level >= 0 or _trace() is not None
-            or _grad_is_on() and any(each is not None and each.requires_grad for each in tensors))
-
-
 def apply(line: str, weight_id: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor],
           beta: Optional[Tensor], *others: Optional[Tensor]) -> Tensor:
     """The operator, where gradients are off past what records them; `others` as in `reference.Operands`."""

@@ -15,10 +15,6 @@ from ._attributes import Padding, Post, line_of, one, post_of
 
 __all__ = ["Conv1dGroupNorm"]
 
-#: What is kept of transposed convolutions: _transposed.Arranged.
-transposed_weights: weakref.WeakSet = weakref.WeakSet()
-
-
 def _release(number: int) -> None:
     # Objects also go while something is traced, and a traced call would release nothing.
     with torch.utils._python_dispatch._disable_current_modes():
@@ -27,9 +23,6 @@ def _release(number: int) -> None:
 
 def forget(parameters: Iterable[Tensor]) -> None:
     """Lets what was packed of those of them that are weights be packed again, into the same memory."""
-    parameters = list(parameters)
-    for arranged in transposed_weights:
-        arranged.forget({id(each) for each in parameters})
     weights = [each for each in parameters
                if type(each) in (Tensor, nn.Parameter) and each.dim() == 3 and each.device.type in ("cpu", "cuda")]
     if weights:

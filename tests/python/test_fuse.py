@@ -434,3 +434,18 @@ def test_autocast():
         convnorm.fuse(model)
         y = model(*inputs)
     expect_close(y.float(), wanted.float(), 0.1)
+
+
+@pytest.mark.parametrize("change", [
+    lambda conv: setattr(conv, "forward", lambda x, own=conv.forward: 3 * own(x)),
+    lambda conv: setattr(conv, "_conv_forward", lambda *a, own=conv._conv_forward: 3 * own(*a)),
+    lambda conv: setattr(conv, "__class__", type("Tripled", (nn.Conv1d,), {
+        "forward": lambda self, x: 3 * nn.Conv1d.forward(self, x)})),
+], ids=["forward", "_conv_forward", "class"])
+def test_a_layer_that_got_a_forward_pass_of_its_own(change):
+    model, plain = nn.Sequential(*block()).eval(), nn.Sequential(*block()).eval()
+    plain.load_state_dict(model.state_dict())
+    convnorm.fuse(model)
+    for each in (model, plain):
+        change(each[0])
+    expect_close(model(*X), plain(*X))

@@ -51,16 +51,14 @@ void cut_ranges(const Problem& p, const Sizes& sizes, Config& c) {
 }
 
 // Of a call, on an H200: what it begins and ends with, every further window or task, and the issue slots of the loops
-// at the rate that they reach. Measured: 248 us for w2v2_l0 (108 us of slots, 3 rounds), 141 in bf16, 42.0 and 32.2 for
-// w2v2_l0_b1 (14, 1), 33.2 for encodec_stem (6, 1), 63.3 for eeg_stem, whose long products spill registers (6, 1), 46.9
-// for 700 short rows (10, 3), 15 to 17 for what takes no time itself and 7.8 without a norm.
+// at the rate that they reach. Measured: 240 us for w2v2_l0 (108 us of slots, 4 windows), 41.7 for w2v2_l0_b1 (14,
+// 1), 33.5 for encodec_stem (6, 1), 63.3 for eeg_stem, whose long products spill registers (6, 1), 46.9 for 700 short
+// rows (10, 3), 15 to 17 for what takes no time itself and 7.8 without a norm.
 double microseconds(const Problem& p, const Sizes& sizes, const Config& c) {
   constexpr double kClocksPerUs = 1700, kRate = 0.55, kSpilled = 4.5, kBlock = 250, kTile = 60, kInput = 20;
   constexpr double kTurns = kWarps / 4 * kPerSm;  // warps that share a scheduler
   const bool norm = has_norm(p);
-  // The instances of 16-bit types for a GELU alone.
-  const int result = c.k16 == 1 ? 160 : 240;
-  const double per_quad = ((norm ? 32 + 12 * c.k16 : 0) + result + 12 * c.k16) * (c.k16 > 6 ? kSpilled : 1);
+  const double per_quad = ((norm ? 32 + 12 * c.k16 : 0) + 240 + 12 * c.k16) * (c.k16 > 6 ? kSpilled : 1);
   const int64_t blocks = quotient_up(c.set_blocks, kWarps / c.position_warps);
   const auto tiles = static_cast<double>(quotient_up(std::min<int64_t>(c.share(), sizes.l_out), c.tile()));
   const double windows = static_cast<double>(c.windows) * c.rounds * (norm && c.windows > 1 ? 2 : 1);

@@ -109,6 +109,14 @@ std::optional<std::string> divide_into_tiles(const Problem& p, const Sizes& size
   t.iterations = static_cast<int>(quotient_up(domains, t.teams));
   // Even out: no team has more than one domain less than another, so fewer teams may do as well.
   t.teams = static_cast<int>(quotient_up(domains, t.iterations));
+  // Where the last row tiles are a smaller domain, some CTAs of a team have nothing to do there and wait for nobody. They
+  // must not run ahead of those that still read their words of the round before: a team then keeps to one place of the
+  // domains of a sample.
+  const int row_domains = static_cast<int>(t.row_domains.value);
+  if (t.row_tiles % t.domain_row_tiles != 0 && t.iterations > 2 && t.teams > row_domains) {
+    t.teams -= t.teams % row_domains;
+    t.iterations = static_cast<int>(quotient_up(domains, t.teams));
+  }
   const bool crosses_blocks = norm && kBlockRows % group_rows != 0 && p.o > kBlockRows;
   t.words_per_warpgroup = 0;
   if (norm && (t.column_tiles > 1 || crosses_blocks)) {

@@ -242,7 +242,8 @@ class WarpEpilogue {
   }
 
   // The participants of a group follow each other. Some lie past the end of a sample: they have no values, and what
-  // they publish is of no account.
+  // they publish is of no account. It is awaited all the same: who has seen the words of a round knows that those of the
+  // one before have been read, and its own place may be written again.
   __device__ __forceinline__ Task task_of(const Walk& walk) const {
     const int lane = threadIdx.x % 32, row = lane / 4;
     const int first_row = first_channel_ - ((walk.first_row_tile << c_.warpgroups_log2) * kBlockRows);  // of the domain
@@ -291,12 +292,13 @@ class WarpEpilogue {
         Moments part = {0, 0, 0};
         float share = task.share;
         if (reads) {
-          if (task.values > 0) part = scale.moments(await(words, tag, task.values));
+          const Spread its = await(words, tag, task.values);
+          if (task.values > 0) part = scale.moments(its);
 #pragma unroll 1
           for (int more = lane + 32; more < c_.participants; more += 32) {
-            const float values = values_of(more);
-            if (values == 0) continue;
-            part = merge(part, scale.moments(await(words + more - lane, tag, values)));
+            const Spread further = await(words + more - lane, tag, values_of(more));
+            if (further.count == 0) continue;
+            part = merge(part, scale.moments(further));
             share = divide(part.count, count);
           }
         }

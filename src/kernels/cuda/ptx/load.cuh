@@ -6,17 +6,6 @@
 
 namespace convnorm::cuda::ptx {
 
-// An element of 32 or 16 bits, as its address and a flag that holds for the whole launch say.
-__device__ __forceinline__ uint32_t load_element(const char* source, bool wide, bool wanted) {
-  uint32_t v;
-  asm volatile(
-      "{\n.reg .pred w, p, q;\nsetp.ne.b32 w, %2, 0;\nsetp.ne.and.b32 p, %3, 0, w;\nmov.b32 %0, 0;\n"
-      "@p ld.global.b32 %0, [%1];\nsetp.ne.and.b32 q, %3, 0, !w;\n@q ld.global.u16 %0, [%1];\n}"
-      : "=r"(v)
-      : "l"(source), "r"(static_cast<int>(wide)), "r"(static_cast<int>(wanted)));
-  return v;
-}
-
 __device__ __forceinline__ uint16_t load_16(const void* source, bool wanted) {
   uint16_t v;
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b16 %0, 0;\n@p ld.global.b16 %0, [%1];\n}"

@@ -16,8 +16,14 @@ inline constexpr int kStepBytes = 2 * kBlockRows * 16;
 // k16 steps of a chunk times parts, at most: instances have no code for more.
 inline constexpr int kMostStepParts = 4;
 
+// Which instances there are: narrow tiles and those of 136 columns cost a build more than products of one part of fp32
+// (precision=medium), and those of three in 136 columns, are worth.
+constexpr bool has_columns(bool f32, int parts, int columns) {
+  return columns == 128 || !f32 || parts == 2 || (parts == 3 && columns == 64);
+}
+
 struct Config : Tiles, Rows {
-  bool plain_fill;     // plain rows, and the tile's own positions are rows [pad_left, pad_left + tile_columns)
+  bool plain_fill;     // plain rows, and the tile's own first 64 or 128 positions are rows from pad_left on
   bool whole_samples;  // rows are those of whole samples with zeros beside them, as many as the tile has columns
   bool by_fours;       // refills may take four neighbouring inputs of a channel at a time
   int fours_shift;     // from the first four to the tile's first input
@@ -35,7 +41,8 @@ struct Config : Tiles, Rows {
   int stage_step;
   int block_slots, block_parity;
 
-  int beside;  // rows of x beside those that units copy: other tiles' positions, the last ones of 136 columns
+  // Rows of x beside those that units copy: other tiles' positions, the last ones of 136 columns.
+  int beside;
 
   // For the host: which instance.
   int parts;  // 16-bit parts of an operand: 1, 2 or 3
@@ -55,7 +62,7 @@ struct SharedPlan : EpilogueRegions {
   // Barriers of 8 bytes. Who arrives: what has then happened.
   int weights_full;   // [weight_slots] the copy engine: the stage is there
   int weights_empty;  // [weight_slots] the warpgroup that owns the stage: its products are done
-  int x_full;         // [x_slots] every warp that writes x: the chunk is there
+  int x_full;         // [x_slots] all that write x, each by itself or by its warp: the chunk is there
   int x_empty;        // [x_slots] all warpgroups: their products with the chunk are done
   int turn;           // [4], staggered only; the warps of the warpgroup before: it has all the stages that it needs
   int prepared;       // all loader warps: `first_tag` and the parameters of the first tile's rows are there

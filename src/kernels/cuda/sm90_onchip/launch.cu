@@ -11,15 +11,14 @@ template <class Element, int kParts>
 void launch_shape(const Parameters& parameters, cudaStream_t stream) {
   const Config& c = parameters.config;
   const bool by_warps = c.by_warps && parameters.store != Store::kElements;
-  if (c.tile_columns == 64) {
-    if constexpr (sizeof(Element) == 2 || kParts > 1) {
-      launch_instance<Traits<Element, kParts, 64, false, false>>(parameters, stream);
-    }
-  } else if (c.tile_columns == 136) {
-    if constexpr (sizeof(Element) == 2 || kParts == 2) {
-      launch_instance<Traits<Element, kParts, 136, true, true>>(parameters, stream);
-    }
-  } else if (c.wide) {
+  constexpr bool kF32 = sizeof(Element) == 4;
+  if constexpr (has_columns(kF32, kParts, 64)) {
+    if (c.tile_columns == 64) return launch_instance<Traits<Element, kParts, 64, false, false>>(parameters, stream);
+  }
+  if constexpr (has_columns(kF32, kParts, 136)) {
+    if (c.tile_columns == 136) return launch_instance<Traits<Element, kParts, 136, true, true>>(parameters, stream);
+  }
+  if (c.wide) {
     by_warps ? launch_instance<Traits<Element, kParts, 128, true, true>>(parameters, stream)
              : launch_instance<Traits<Element, kParts, 128, true, false>>(parameters, stream);
   } else {

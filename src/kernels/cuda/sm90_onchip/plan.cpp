@@ -36,10 +36,9 @@ std::string text(int64_t value) { return std::to_string(value); }
 constexpr int kExtendedColumns = 136;
 
 bool has_instance(const Problem& p, int columns, int warpgroups) {
-  const bool f32 = p.dtype == CONVNORM_F32;
-  if (columns == 64) return warpgroups < 4 && !(f32 && parts_of(p) == 1);
-  if (columns == kExtendedColumns) return warpgroups == 4 && (!f32 || parts_of(p) == 2);
-  return true;
+  const bool wide = warpgroups == 4;
+  if ((columns == 64 && wide) || (columns == kExtendedColumns && !wide)) return false;
+  return has_columns(p.dtype == CONVNORM_F32, parts_of(p), columns);
 }
 
 // What no tile shape can mend.
@@ -156,8 +155,8 @@ class Candidate {
       const int rounds = room(element) / (stage * c_.warpgroups);
       const int wanted = c_.x_slots > 2 ? 4 : 2;
       if (rounds < 1 || (rounds < wanted && rounds * c_.warpgroups * stage < 96 << 10 && c_.x_slots > 2)) continue;
-      // A stage is given back when the next one's first products have been issued: with one slot a warpgroup would wait
-      // for a stage that waits for it.
+      // A stage is given back when products of the next one have been issued: with one slot a warpgroup would wait for
+      // a stage that waits for it.
       if (rounds < 2) continue;
       c_.weight_slots = std::min(rounds, 8) * c_.warpgroups;
       return true;

@@ -195,8 +195,9 @@ class XLoader : XRows<T> {
   }
 
  private:
-  // A unit: all 128 positions of eight channels, or of sixteen of 16 bits. It is copied as it is to where its operands
-  // will lie: in either form it is two regions of 2 KiB, which are those of two parts or of two times eight channels.
+  // A unit: 128 positions of eight channels, or of sixteen of 16 bits; in tiles of 64 columns 64. It is copied as it is
+  // to where its operands will lie: in either form it is two regions, which are those of two parts or of two times
+  // eight channels.
   static constexpr bool kPairs = sizeof(Element) == 2;
   static constexpr int kUnitChannels = kPairs ? 16 : 8;
   static constexpr int kRowBytes = T::kUnitColumns * sizeof(Element);

@@ -75,8 +75,9 @@ std::variant<Config, Reason> common(const Problem& p, const Sizes& sizes, const 
   if (std::max(p.o, p.c) > kMost / (2 * kMostColumns) || p.k > (1 << 14) || p.o * p.c > kMost / (4 * p.k)) {
     return Reason("too many channels or taps");
   }
-  if (p.c * p.l > kMost / p.n) return fmt::format("{} elements of x are more than 32 bits number", p.n * p.c * p.l);
-  if (p.l > kMost / 4 || p.dilation * p.k + p.pad_left + p.pad_right > kMost / 4) {
+  if (p.c * p.l > kMost / p.n) return fmt::format("x has {} elements, more than 2^31", p.n * p.c * p.l);
+  constexpr int64_t kMostReach = kMost / (4 * kMostColumns);  // of positions, and what a stride adds up to
+  if (std::max({p.l, p.dilation, p.pad_left, p.pad_right, p.stride}) > kMostReach || p.dilation * p.k > kMostReach) {
     return Reason("too many positions under a filter");
   }
   const bool six = p.precision == CONVNORM_HIGHEST || inputs < kFewestInputsOfHalves;

@@ -409,7 +409,7 @@ def _fits_film(tensor: Any, x: Tensor, channels: int, dtype: torch.dtype) -> boo
 
 
 class NotBatched(Exception):
-    """A chain got an input of other than three axes, which Conv1d takes and the operator does not."""
+    """A chain got an input of other than three axes or of complex numbers: Conv1d takes them, the operator does not."""
 
 
 def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight: Tensor, bias: Optional[Tensor],
@@ -417,8 +417,8 @@ def run_tensors(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, weight:
                 slope: Optional[Tensor] = None, scale: Optional[Tensor] = None, shift: Optional[Tensor] = None,
                 residual: Optional[Tensor] = None, weight_id: int = 0) -> Tensor:
     """A chain on tensors. From the first operation on that does not have the operator's shapes it is PyTorch's."""
-    if x.dim() != 3:
-        raise NotBatched(f"x has the shape {tuple(x.shape)}, but a fused chain takes (N, C_in, L)")
+    if x.dim() != 3 or x.is_complex():
+        raise NotBatched(f"x has the shape {tuple(x.shape)} and {x.dtype}, but a fused chain takes real (N, C_in, L)")
     cut = len(post)
     if scale is not None or residual is not None:
         cut = _fitting(head, post, x, weight, scale, shift, residual)

@@ -108,6 +108,8 @@ def changes():
         "load_state_dict": lambda module: module.load_state_dict(Conv1dGroupNorm(6, 8, 4).state_dict()),
         "new parameter": lambda module: setattr(module, "weight", nn.Parameter(torch.randn(8, 6, 3))),
         "to and back": lambda module: module.to(torch.bfloat16).to(torch.float32),
+        "in other strides": lambda module: setattr(module.weight, "data",
+                                                   module.weight.data.as_strided((8, 6, 3), (3, 24, 1))),
         "data and repack": through_data,
         "train, data, eval": lambda module: (module.train(), module.weight.data.mul_(2), module.eval()),
     }

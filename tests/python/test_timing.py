@@ -184,3 +184,14 @@ def test_convolutions_without_a_batch_run_as_they_always_did(timed, calls):
     assert convnorm.fuse(model, x).fused
     expect_close(model(x)[0], wanted)
     assert torch.equal(model(x[0]), wanted)
+
+
+def test_complex_numbers_take_the_own_forward_pass(timed, calls):
+    model = nn.Sequential(nn.Conv1d(6, 8, 3), nn.Conv1d(8, 8, 1)).eval()
+    timed([2.0])
+    assert len(convnorm.fuse(model, X).fused) == 2
+    calls.clear()
+    x = X[0].to(torch.complex64)
+    with torch.no_grad():
+        model.to(torch.complex64)
+        assert torch.equal(model(x), model[1](model[0](x))) and not calls

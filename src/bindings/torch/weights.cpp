@@ -65,7 +65,9 @@ PackedWeight WeightCache::packed(const Backend& backend, const convnorm_launch& 
   const std::lock_guard lock(mutex_);
   std::vector<Entry>& entries = entries_[id];
   const auto found = std::ranges::find(entries, plan, &Entry::plan);
+  // Strides, because `weight.data = weight.data.transpose(0, 1)` changes nothing else.
   if (found != entries.end() && found->weight.const_data_ptr() == weight.const_data_ptr() &&
+      std::ranges::equal(found->weight.strides(), weight.strides()) &&
       found->version == ask<int64_t>("aten::_version", weight)) {
     if (std::ranges::find(found->users, launch.stream) == found->users.end()) found->users.push_back(launch.stream);
     if (!backend.capturing(launch)) return {found->packed, nullptr};

@@ -485,6 +485,9 @@ def is_weight_norm(hook: Callable) -> bool:
 def run_modules(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, conv: nn.Conv1d, norm: Optional[nn.GroupNorm],
                 *others: Any) -> Tensor:
     """A chain whose parameters are those of modules."""
+    alone = norm is None and pre == "none" and not post and head[2] in (conv.padding, conv.padding[0])
+    if alone and (x.dim() != 3 or x.is_complex()):
+        return conv(x)
     weight = _current_weight(conv)
     kept = 0 if conv.training or not isinstance(weight, nn.Parameter) else conv._convnorm_kept.number
     gamma, beta = (None, None) if norm is None else (_parameter(norm, "weight"), _parameter(norm, "bias"))

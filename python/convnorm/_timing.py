@@ -131,6 +131,8 @@ class Pairs:
             (each.shape, each.dtype, each.device, each.stride()) if isinstance(each, Tensor) else id(each)
             for each in given), *(tuple(each.shape) for each in _parameters(match, modules)))
         if key not in self._known:
+            conv = modules.get(match.conv.target) if match.conv.op == "call_module" else None
+            kept_before = hasattr(conv, "_convnorm_kept")
             as_it_stands = self._call(module, plain, given, "as it stands")
             found = _patterns.Matcher(plain, modules, convolutions=True).matches()
             if len(found) != 1 or found[0].describe() != match.describe():
@@ -140,6 +142,8 @@ class Pairs:
             as_one_call = self._call(module, plain, given, "as one call")
             on_gpu = any(isinstance(each, Tensor) and each.is_cuda for each in given)
             self._known[key] = times_as_fast(as_it_stands, as_one_call, on_gpu)
+            if conv is not None and not kept_before:  # the packed weight of a chain that may be left alone
+                conv.__dict__.pop("_convnorm_kept", None)
         return self._known[key]
 
     def _call(self, module: nn.Module, graph: fx.Graph, given: list[Any], name: str) -> Callable[[], Any]:

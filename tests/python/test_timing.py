@@ -195,3 +195,19 @@ def test_complex_numbers_take_the_own_forward_pass(timed, calls):
     with torch.no_grad():
         model.to(torch.complex64)
         assert torch.equal(model(x), model[1](model[0](x))) and not calls
+
+
+def test_a_lone_layer_without_a_batch_does_not_run_twice_what_is_before_it(timed):
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Conv1d(6, 8, 3)).eval()
+    timed([2.0])
+    convnorm.fuse(model, X)
+    model.train()
+    model(torch.randn(6, 6))
+    assert model[0].num_batches_tracked == 1
+
+
+def test_what_is_left_alone_keeps_no_packed_weight(timed):
+    model = network()
+    timed([0.5])
+    convnorm.fuse(model, X)
+    assert not any("_convnorm_kept" in vars(module) for module in model.modules())

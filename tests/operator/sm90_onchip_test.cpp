@@ -2,6 +2,7 @@
 // of several whole samples, whose first x comes by copies.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,13 @@ TEST_F(Sm90OnchipCalls, PaddedBatches) {
 // More pieces of a group than a warp has lanes, of which a lane's first may be empty and a later one not.
 TEST_F(Sm90OnchipCalls, PaddedBatchesOfManyTiles) {
   expect_right_in_every_type("n=3,c=66,l=4500,o=32,k=1,g=1,bias=1,lengths=1", {4500, 130, 1500});
+}
+
+// Four rounds of teams, in some of which a CTA is past the end of its team's sample, and has no values to tell.
+TEST_F(Sm90OnchipCalls, PaddedBatchesInRounds) {
+  std::vector<int64_t> lengths;
+  for (int n = 0; n < 100; ++n) lengths.push_back(std::array{400, 0, 1, 129, 300}[static_cast<size_t>(n % 5)]);
+  expect_right_in_every_type("n=100,c=8,l=400,o=64,k=1,g=1,bias=1,lengths=1", lengths);
 }
 
 // Two samples more than fit at once in two tiles of 128 columns each.

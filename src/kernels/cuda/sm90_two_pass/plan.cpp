@@ -106,12 +106,14 @@ double estimated_us(const Problem& p, const Sizes& sizes, const DeviceLimits& de
   constexpr double kBytesPerUs = 3.3e6;                   // to and from memory
   constexpr double kFixedUs = 8.5, kUsPerSegment = 2e-3;  // launches; the merge of a group's segments
   constexpr double kAgain = 1.4;                          // a pass that also writes y
+  constexpr double kFewChannels = 1.5;                    // rows of which nearly all channels are padding
   const sm90_onchip::Config c = tiles_of(config, config.at_once, device.sm_count);
   const double products = double(p.k) * c.chunks * c.chunk_k16 * c.parts * (c.parts + 1) / 2;
   const double math = products * c.warpgroups * kProductCycles;
   const double items = 2.0 * c.chunks * c.chunk_k16 * c.rows();
   double loads = items * (p.dtype == CONVNORM_F32 ? kWideItemCycles : kNarrowItemCycles);
   if (config.width == Width::kPair) loads *= kPairLoads;
+  const double padding = p.c < 4 ? kFewChannels : 1;
   double tile = std::max(math, loads), rounds = c.iterations;
   if (config.width == Width::kPair) {
     tile = std::max(tile, (math + kEpilogueCycles) / 2);
@@ -119,7 +121,7 @@ double estimated_us(const Problem& p, const Sizes& sizes, const DeviceLimits& de
   } else {
     tile += c.staggered ? kEpilogueCycles / c.warpgroups : kEpilogueCycles;
   }
-  const double convolution = (kFirstCycles + rounds * tile) * 1e-3 / kClockGhz;
+  const double convolution = (kFirstCycles + rounds * tile * padding) * 1e-3 / kClockGhz;
   const double bytes =
       4.0 * static_cast<double>(sizes.z_elements) + static_cast<double>(sizes.y_elements * element_size(p.dtype));
   const auto waves = static_cast<double>(quotient_up(p.n, config.at_once));

@@ -83,6 +83,18 @@ TEST(Sm90Onchip, PlansHoldWhatTheKernelAssumes) {
   }
 }
 
+// Groups of three row tiles, of which the last domain has two: a CTA that has nothing to do in it must not run ahead.
+TEST(Sm90Onchip, KeepsTeamsOfUnevenDomainsToOnePlaceOfThem) {
+  for (const int warpgroups : {4, 2}) {
+    const auto answer = choose(parse_problem("n=301,c=8,l=100,o=960,k=1,g=5"), {128, warpgroups});
+    const auto& c = std::get<Config>(answer);
+    ASSERT_NE(c.row_tiles % c.domain_row_tiles, 0);
+    ASSERT_GT(c.iterations, 2);
+    EXPECT_EQ(c.teams % static_cast<int>(c.row_domains.value), 0);
+    EXPECT_GE(c.teams * c.iterations, c.domains);
+  }
+}
+
 TEST(Sm90Onchip, FillsTheGpuWithTheLayerThatWasAskedForFirst) {
   const auto answer = choose(parse_problem("n=16,c=128,l=1024,o=256,k=3,p=1,g=32"));
   const auto& c = std::get<Config>(answer);

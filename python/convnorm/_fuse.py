@@ -26,8 +26,6 @@ from .nn import forget
 # Modules inside of a traced one: traced along where they are as small as a block.
 _MOST_INSIDE = 12
 _MOST_VARIANTS = 16
-# Of a module's eager calls: what two measurements of the same differ by. In graphs each of its chains is faster.
-_AS_FAST = 0.95
 # torch.fx traces by patching classes that all threads use.
 _tracing = threading.RLock()
 _TYPE_QUESTIONS = {"isinstance", "is_tensor", "type", "hasattr", "issubclass", "callable"}
@@ -366,7 +364,7 @@ def _put_back_if_slower(module: nn.Module, variant: _Variant, choice: Choice, pa
            *(tuple(each.shape) if isinstance(each, Tensor) else each for each in arguments))
     gain = pairs.gain_of_calls(key, lambda: kind._convnorm_forward(module, *arguments),
                                lambda: module.forward(*arguments))
-    if gain < _AS_FAST:
+    if gain < 1:
         module.__class__ = kind._convnorm_class
         choice.note(variant.matches, [gain] * len(variant.matches))
         variant.matches = []

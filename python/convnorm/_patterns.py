@@ -485,13 +485,16 @@ def is_weight_norm(hook: Callable) -> bool:
 def run_modules(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, conv: nn.Conv1d, norm: Optional[nn.GroupNorm],
                 *others: Any) -> Tensor:
     """A chain whose parameters are those of modules."""
-    alone = norm is None and pre == "none" and not post and head[2] in (conv.padding, conv.padding[0])
-    if alone and (x.dim() != 3 or x.is_complex()):
-        return conv(x)
     weight = _current_weight(conv)
     kept = 0 if conv.training or not isinstance(weight, nn.Parameter) else conv._convnorm_kept.number
     gamma, beta = (None, None) if norm is None else (_parameter(norm, "weight"), _parameter(norm, "bias"))
-    return run_tensors(head, pre, post, x, weight, _parameter(conv, "bias"), gamma, beta, *others, weight_id=kept)
+    try:
+        return run_tensors(head, pre, post, x, weight, _parameter(conv, "bias"), gamma, beta, *others, weight_id=kept)
+    except NotBatched:
+        # A layer alone, whose padding is its own, need not be left to the whole module.
+        if norm is None and pre == "none" and not post and head[2] in (conv.padding, conv.padding[0]):
+            return conv(x)
+        raise
 
 
 def replace_all(graph: fx.Graph, matches: list[Match], modules: Optional[dict[str, nn.Module]] = None,

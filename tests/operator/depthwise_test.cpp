@@ -27,10 +27,7 @@ constexpr const char* kLines[] = {
 TEST_F(Depthwise, EveryWalkOptionAndType) {
   for (const char* line : kLines) {
     for (const char* dtype : {"f32", "f16", "bf16"}) {
-      const std::string typed = std::string(line) + ",dtype=" + dtype;
-      SCOPED_TRACE(typed);
-      expect_right(make_inputs(typed));
-      expect_right(make_inputs(typed, Fill::correlated), 1);
+      expect_right_on_both_fills(std::string(line) + ",dtype=" + dtype);
     }
   }
 }

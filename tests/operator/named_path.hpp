@@ -34,6 +34,13 @@ class NamedPathTest : public testing::Test {
     EXPECT_NE(std::find(taken.begin(), taken.end(), path_), taken.end());
   }
 
+  // The same on white noise, and on a correlated signal with operands that start on no vector.
+  void expect_right_on_both_fills(const std::string& line) const {
+    SCOPED_TRACE(line);
+    expect_right(make_inputs(line));
+    expect_right(make_inputs(line, Fill::correlated), 1);
+  }
+
  private:
   std::string path_;
 };

@@ -53,10 +53,7 @@ class Sm90StreamOptions : public Sm90StreamCalls,
                           public testing::WithParamInterface<std::tuple<std::string, std::string>> {};
 
 TEST_P(Sm90StreamOptions, AreRight) {
-  const std::string line = std::get<0>(GetParam()) + "," + std::get<1>(GetParam());
-  SCOPED_TRACE(line);
-  expect_right(make_inputs(line));
-  expect_right(make_inputs(line, Fill::correlated), 1);
+  expect_right_on_both_fills(std::get<0>(GetParam()) + "," + std::get<1>(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryType, Sm90StreamOptions,

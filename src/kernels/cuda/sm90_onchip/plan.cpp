@@ -105,8 +105,9 @@ class Candidate {
         c_.tap_groups = static_cast<int>(quotient_up(p_.k, c_.stage_taps));
         // A single warpgroup takes each chunk of x once: what x does not hold is better spent on weights.
         const bool ring_first = c_.warpgroups == 1 && c_.chunks > 4;
-        if (ring_first && fit_ring(element, least_x_slots)) return true;
-        if (fit_resident(element) || fit_ring(element, least_x_slots)) return true;
+        const bool fits = ring_first ? fit_ring(element, least_x_slots) || fit_resident(element)
+                                     : fit_resident(element) || fit_ring(element, least_x_slots);
+        if (fits) return true;
       }
     }
     return false;

@@ -21,9 +21,10 @@ int rounds_of(const TimingOptions& options) { return options.min_seconds < 0.02 
 // The tensors of one call, packed weight included, in memory of their own.
 struct Set {
   Set(const Plan& plan, const Operands& operands)
-      : inputs(operands), packed(plan.packed_size()), y(output_bytes(plan.problem())) {
-    const DeviceBuffer& weight = inputs.buffer("weight");
-    pack_seconds = Recording([&](void* stream) { plan.pack(weight.data(), packed.data(), stream); }).replay();
+      : inputs(operands), packed(plan.packed_size()), y(output_bytes(plan.problem())) {}
+
+  void pack(const Plan& plan, void* stream) const {
+    plan.pack(inputs.buffer("weight").data(), packed.data(), stream);
   }
 
   void load(const Content& from) {
@@ -49,7 +50,6 @@ struct Set {
   }
 
   const Content* content = nullptr;
-  double pack_seconds = 0;
   DeviceOperands inputs;
   DeviceBuffer packed, y;
 };
@@ -139,7 +139,10 @@ Timing time_on_device(const std::shared_ptr<const Plan>& plan, const std::vector
   DeviceBuffer workspace(plan->workspace_size());
   std::vector<std::unique_ptr<Set>> sets;
   for (size_t i = 0; i < count; ++i) sets.push_back(std::make_unique<Set>(*plan, operands));
-  timing.pack = sets.back()->pack_seconds;
+  const Recording packing([&](void* stream) {
+    for (const auto& set : sets) set->pack(*plan, stream);
+  });
+  timing.pack = packing.replay() / static_cast<double>(count);
 
   // Whole turns through the sets, so that each replay continues the rotation.
   const size_t nodes = (kFewestNodes + count - 1) / count * count;

@@ -133,6 +133,10 @@ TEST(BigCases, ASampleWhoseConvolutionCannotBeKept) {
   }
 }
 
+TEST(BigCases, B050_LengthOne) {
+  EXPECT_EQ(check_every_path(identity_case("n=2048,c=384,l=1,o=384,k=1,cg=384,g=3,affine=0")), "");
+}
+
 TEST(BigCases, B066_BatchOfShortSignalsAtAReducedSize) {
   expect_samples_repeat(make_inputs("n=65537,c=2,l=257,o=2,k=3,s=2,cg=2,g=2,bias=1"));
 }

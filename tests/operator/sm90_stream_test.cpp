@@ -27,6 +27,11 @@ constexpr const char* kNarrow[] = {
     "n=1,c=300,l=4,o=64,k=1,g=0,bias=1",
     "n=1,c=130,l=1,o=32,k=1,g=2",
     "n=5,c=33,l=3,o=32,k=1,g=4,post=add",
+    // Several tiles of samples, the last one with fewer.
+    "n=37,c=40,l=8,o=64,k=5,p=2,g=8,bias=1,post=mish",
+    "n=11,c=70,l=7,o=48,k=3,p=1,g=3,bias=1,post=film+silu",
+    "n=13,c=32,l=16,o=256,k=3,p=1,g=1,post=add",
+    "n=21,c=50,l=23,o=64,k=4,s=2,p=1,g=8,bias=1,pre=prelu",
     "n=1,c=64,l=16,o=48,k=3,s=2,p=1,g=0,bias=1",
     "n=2,c=50,l=23,o=64,k=4,s=2,p=1,g=8,bias=1,post=mish",
     "n=1,c=40,l=301,o=32,k=7,s=10,p=3,g=4,pre=relu",
@@ -39,7 +44,8 @@ constexpr const char* kNarrow[] = {
 constexpr const char* kWide[] = {
     "n=4,c=40,l=16,o=64,k=5,p=2,g=8,bias=1,post=mish",     "n=1,c=80,l=100,o=32,k=1,g=4",
     "n=7,c=70,l=12,o=32,k=1,g=0,bias=1,post=relu",         "n=2,c=20,l=201,o=32,k=6,s=4,p=2,g=2,post=mish",
-    "n=8,c=24,l=16,o=48,k=3,p=1,pad=replicate,g=3,bias=1",
+    "n=8,c=24,l=16,o=48,k=3,p=1,pad=replicate,g=3,bias=1", "n=9,c=64,l=128,o=128,k=3,p=1,g=8,bias=1,post=film+silu",
+    "n=67,c=32,l=32,o=64,k=5,p=2,g=8,bias=1,post=mish",
 };
 
 std::vector<std::string> both() {

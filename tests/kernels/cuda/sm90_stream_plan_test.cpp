@@ -56,7 +56,7 @@ TEST(Sm90Stream, ExchangesByWordsOnlyAmongCtasThatRunTogether) {
 
 // The kernel's arithmetic of places relies on these.
 TEST(Sm90Stream, HoldsWhatTheKernelAssumes) {
-  for (const int64_t n : {1, 2, 3, 4, 5, 8}) {
+  for (const int64_t n : {1, 2, 3, 4, 5, 8, 37}) {
     for (const int64_t l : {4, 5, 7, 8, 10, 16, 17, 32, 64, 128}) {
       for (const int64_t group : {1, 3, 4, 8, 12, 16, 24, 40, 64, 128}) {
         for (const char* conv : {"k=5,p=2", "k=3,p=1", "k=1", "k=4,s=2,p=1", "k=3,d=2,p=2,pad=reflect"}) {
@@ -67,17 +67,19 @@ TEST(Sm90Stream, HoldsWhatTheKernelAssumes) {
           const std::string line = print_problem(p);
           const int positions = 1 << c.positions_log2;
           EXPECT_GE(positions, Sizes(p).l_out) << line;
-          EXPECT_GE(c.columns(), positions * p.n) << line;
+          EXPECT_GE(c.columns(), positions * c.tile_samples) << line;
+          EXPECT_GE(int64_t{c.tile_samples} * c.sample_tiles, p.n) << line;
+          EXPECT_GT(p.n, int64_t{c.tile_samples} * (c.sample_tiles - 1)) << line;
           EXPECT_EQ(positions % c.tiles8, 0) << line;  // a lane's columns belong to one sample
           EXPECT_GE(c.unit_rows(), 1) << line;
           EXPECT_GE(kPerLane << c.lanes_per_row_log2(), positions) << line;  // a row's lanes hold all positions
-          EXPECT_LE(p.n << (c.slices_log2 - c.k_slices_log2), kWarps) << line;
+          EXPECT_LE(c.tile_samples << (c.slices_log2 - c.k_slices_log2), kWarps) << line;
           EXPECT_GE(c.slices_log2, c.k_slices_log2) << line;
           EXPECT_GE(int64_t{c.tiles} * c.tile_channels, p.o) << line;
           EXPECT_EQ(c.tiles % c.row_tiles, 0) << line;
           EXPECT_EQ(c.tiles % c.cluster_tiles, 0) << line;
           EXPECT_GE(int64_t{c.blocks_per_warp} * kWarps * c.k_slices(), c.blocks) << line;
-          EXPECT_LE(shared_plan(c, static_cast<int>(p.n)).ring + kMostRingBytes, h200().shared_per_block_optin) << line;
+          EXPECT_LE(shared_plan(c).ring + kMostRingBytes, h200().shared_per_block_optin) << line;
         }
       }
     }
@@ -85,9 +87,9 @@ TEST(Sm90Stream, HoldsWhatTheKernelAssumes) {
 }
 
 TEST(Sm90Stream, RefusesWithAReason) {
-  EXPECT_THAT(refusal("n=16,c=512,l=4,o=512,k=5,p=2,g=8"), HasSubstr("n=16"));
-  EXPECT_THAT(refusal("n=4,c=512,l=64,o=512,k=5,p=2,g=8"), HasSubstr("128 columns"));
-  EXPECT_THAT(refusal("n=1,c=512,l=64,o=512,k=5,p=2,g=8,precision=highest"), HasSubstr("six products exceed 32"));
+  EXPECT_THAT(refusal("n=1,c=512,l=129,o=512,k=5,p=2,g=8"), HasSubstr("128 columns"));
+  EXPECT_THAT(refusal("n=1000000,c=32,l=4,o=32,k=5,p=2,g=8"), HasSubstr("125000 tiles"));
+  EXPECT_THAT(refusal("n=1,c=512,l=64,o=512,k=5,p=2,g=8,precision=highest"), HasSubstr("64 columns with 6 products exceed 32"));
   EXPECT_THAT(refusal("n=1,c=3,l=16,o=64,k=5,p=2,g=8"), HasSubstr("15 weights an output"));
   EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,lengths=1"), HasSubstr("lengths=1"));
   EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,post=glu"), HasSubstr("glu"));

@@ -1,7 +1,7 @@
 // The numbers of one launch, shared by planner and kernel.
 //
-// A tile is up to 16 output channels of all samples; `k_slices` CTAs share one, each with a part of the input channels.
-// The columns of a tile are (sample, position), positions fastest, both padded to powers of two.
+// A tile is up to 16 output channels of `tile_samples` samples; `k_slices` CTAs share one, each with a part of the input
+// channels. The columns of a tile are (sample, position), positions fastest, both padded to powers of two.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace convnorm::cuda::sm90_stream {
 
 inline constexpr int kTileRows = 16;     // output channels of a tile: the rows of mma.sync
 inline constexpr int kBlockInputs = 16;  // input channels of a block: the depth of mma.sync
-inline constexpr int kMostSamples = 8;
+inline constexpr int kMostSamples = 8;    // of a tile
 inline constexpr int kMostTiles8 = 16;            // column tiles of 8
 inline constexpr int kMostTiles8OfSix = 4;        // with six products
 inline constexpr int kFewestInputs = 16;          // C_in * K
@@ -34,7 +34,9 @@ struct Config {
   int tiles8;          // column tiles of 8: 1, 2, 4, 8 or 16
   int positions_log2;  // of one sample, padded; at least kPerLane
   int tile_channels;   // at most kTileRows
-  int tiles;
+  int tiles;           // beside each other in the output channels
+  int tile_samples;    // at most kMostSamples
+  int sample_tiles;    // one after the other in the samples; all read the same weights
   int k_slices_log2;  // CTAs of a tile
   int blocks;         // of input channels
   int blocks_per_warp;
@@ -60,7 +62,7 @@ struct Config {
   CONVNORM_HOST_DEVICE int lanes_per_row_log2() const { return 1 + slices_log2; }
   CONVNORM_HOST_DEVICE int columns() const { return 8 * tiles8; }
   CONVNORM_HOST_DEVICE int cluster() const { return cluster_tiles << k_slices_log2; }
-  CONVNORM_HOST_DEVICE int grid() const { return tiles << k_slices_log2; }
+  CONVNORM_HOST_DEVICE int grid() const { return sample_tiles * tiles << k_slices_log2; }
   CONVNORM_HOST_DEVICE int cluster_units() const { return cluster_tiles << slices_log2; }  // of one sample
 };
 
@@ -75,13 +77,14 @@ inline constexpr int kMomentsBytes = 8;  // of a unit: mean and M2 as fp32
 inline constexpr int kSumsBarrier = 0, kMomentsBarrier = 8;
 inline constexpr int kTagOffset = 16;  // uint64_t: of Exchange::kWords
 struct SharedPlan {
-  int moments;   // float2 [samples][cluster units]
+  int moments;   // float2 [samples of a tile][cluster units]
   int received;  // float [samples][own slices][k slices][32 lanes][kPerLane]: of the CTAs of the tile
   int ring;      // of each warp: stages in flight, then float [16 rows][columns], its partial sums
   int sums_expected, moments_expected;  // bytes that barriers wait for, in a lone CTA those of all units; 0: nothing is sent
 };
 
-inline SharedPlan shared_plan(const Config& c, int samples) {
+inline SharedPlan shared_plan(const Config& c) {
+  const int samples = c.tile_samples;
   SharedPlan s{};
   s.moments = kTagOffset + 8;
   s.received = (s.moments + samples * c.cluster_units() * kMomentsBytes + 15) / 16 * 16;

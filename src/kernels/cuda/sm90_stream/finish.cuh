@@ -39,7 +39,8 @@ class Finish {
     position_ = (lane - (lane_row << (1 + t_.slices_log2))) * kPerLane;
     channel_ = tile * t_.tile_channels + row_;
     has_unit_ = n_ < p.front.n;
-    inside_ = has_unit_ && row_ < t_.tile_channels && channel_ < t_.o;
+    sample_ = first_sample(p.front) + n_;
+    inside_ = n_ < samples_of_tile(p.front) && row_ < t_.tile_channels && channel_ < t_.o;
   }
 
   __device__ __forceinline__ bool has_unit() const { return has_unit_; }
@@ -54,8 +55,8 @@ class Finish {
     if (t_.pre_slope != nullptr) request(pre_slope_, t_.pre_slope, t_.pre_slope_per_channel ? channel_ : 0);
     if (t_.slope != nullptr) request(slope_, t_.slope, t_.slope_per_channel ? channel_ : 0);
     if (t_.scale != nullptr) {
-      request(scale_, t_.scale, n_ * t_.o + channel_);
-      request(shift_, t_.shift, n_ * t_.o + channel_);
+      request(scale_, t_.scale, sample_ * t_.o + channel_);
+      request(shift_, t_.shift, sample_ * t_.o + channel_);
     }
     if (t_.residual != nullptr) {
 #pragma unroll
@@ -122,7 +123,7 @@ class Finish {
 
   // The planner sees to it that 32 bits are enough.
   __device__ __forceinline__ uint32_t y_offset() const {
-    return static_cast<uint32_t>((n_ * t_.o + channel_) * t_.l_out + position_);
+    return static_cast<uint32_t>((sample_ * t_.o + channel_) * t_.l_out + position_);
   }
 
   static __device__ __forceinline__ void wait_cluster(uint32_t barrier, const char* what) {
@@ -248,9 +249,10 @@ class Finish {
     });
   }
 
-  // A row of the grid holds one group.
+  // A row of the grid holds one group, of the samples of one tile.
   __device__ __forceinline__ Spread exchange_by_words(const Spread& own) const {
-    ptx::Word* words = t_.slot.words + (static_cast<int>(blockIdx.y) * p_.front.n + n_) * t_.group_units;
+    ptx::Word* words = t_.slot.words + 
+                       (static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y) * p_.front.n + n_) * t_.group_units;
     const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + kTagOffset);
     const int unit = ((static_cast<int>(blockIdx.x) >> p_.front.k_slices_log2) << t_.slices_log2) + slice_;
     if (lane_ == 0) publish(words + unit, tag, own);
@@ -348,7 +350,8 @@ class Finish {
   const Parameters& p_;
   unsigned char* const shared_;
   const int k_slice_, warp_, lane_;
-  int n_;         // sample
+  int n_;         // sample of the tile
+  int sample_;    // of the problem
   int slice_;     // of the tile's rows
   int row_;       // of the tile
   int position_;  // the first of kPerLane

@@ -60,10 +60,11 @@ class Inputs {
     const int n = place >> f.positions_log2;
     position_ = place & ((1 << f.positions_log2) - 1);
     x_ = static_cast<const Element*>(f.x) +
-         static_cast<uint32_t>((n * f.c + first_channel_) * f.l + (T::kShifts ? position_ : 0));
-    inside_ = n < f.n && position_ < (T::kShifts ? f.l : p.tail.l_out);
+         static_cast<uint32_t>(((first_sample(f) + n) * f.c + first_channel_) * f.l + (T::kShifts ? position_ : 0));
+    const bool exists = n < samples_of_tile(f);
+    inside_ = exists && position_ < (T::kShifts ? f.l : p.tail.l_out);
     if constexpr (!T::kShifts) {
-      positions_inside_ = n < f.n ? p.tail.l_out - position_ : 0;
+      positions_inside_ = exists ? p.tail.l_out - position_ : 0;
       position_ = position_ * static_cast<int>(p.arguments.stride) - static_cast<int>(p.arguments.pad_left);
     }
   }

@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
   ptx::load_64(p.tail.header, true, fingerprint[0], fingerprint[1]);
   if (p.tail.exchange == static_cast<int>(Exchange::kWords) && threadIdx.x == 0) {
     *reinterpret_cast<uint64_t*>(shared + kTagOffset) =
-        first_tag_of_launch(p.tail.slot.header, gridDim.x * gridDim.y, 1);
+        first_tag_of_launch(p.tail.slot.header, gridDim.x * gridDim.y * gridDim.z, 1);
   }
 
   float sums[T::kSums][T::kTiles8][4] = {};

@@ -27,12 +27,13 @@ Front front_of(const Arguments& a, const Config& c, const SharedPlan& plan) {
           .block_vectors = block_vectors,
           .row_tiles = c.row_tiles,
           .taps = static_cast<int16_t>(a.k),
-          .n = static_cast<uint8_t>(a.n),
+          .n = static_cast<uint8_t>(c.tile_samples),
           .k_slices_log2 = static_cast<uint8_t>(c.k_slices_log2),
           .c = static_cast<int>(a.c),
           .l = static_cast<int>(a.l),
           .ring = plan.ring,
-          .positions_log2 = static_cast<uint8_t>(c.positions_log2)};
+          .positions_log2 = static_cast<uint8_t>(c.positions_log2),
+          .last_n = static_cast<uint8_t>(a.n - int64_t{c.sample_tiles - 1} * c.tile_samples)};
 }
 
 // Bit by bit the distances at which lanes of a group merge: along a row those that hold positions, then from row to
@@ -99,11 +100,12 @@ void launch_stream(const Arguments& arguments, const Config& config, const SyncS
                    cudaStream_t stream) {
   with_device_element(arguments.dtype, [&](auto type) {
     using Element = decltype(type);
-    const SharedPlan plan = shared_plan(config, static_cast<int>(arguments.n));
+    const SharedPlan plan = shared_plan(config);
     const Parameters parameters = {front_of(arguments, config, plan),
                                    tail_of(arguments, config, plan, slot, sizeof(Element)), arguments};
     const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(config.row_tiles << config.k_slices_log2),
-                                            static_cast<unsigned>(config.tiles / config.row_tiles)),
+                                            static_cast<unsigned>(config.tiles / config.row_tiles),
+                                            static_cast<unsigned>(config.sample_tiles)),
                                .block = dim3(32 * kWarps),
                                .cluster = static_cast<unsigned>(config.cluster()),
                                .shared_bytes = static_cast<size_t>(plan.ring),

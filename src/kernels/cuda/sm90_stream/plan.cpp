@@ -55,12 +55,9 @@ std::variant<Config, Reason> common(const Problem& p, const Sizes& sizes, const 
                        kFewestInputs);
   }
   if (p.n == 0) return Reason("n=0: there is nothing to compute");
-  if (p.n > kMostSamples)
-    return fmt::format("n={} samples do not share one reading of x (limit {})", p.n, kMostSamples);
   const int64_t longest = std::max<int64_t>(sizes.l_out, kPerLane);
-  if (longest > kMostColumns || padded(longest) * padded(p.n) > kMostColumns) {
-    return fmt::format("{} samples of {} positions, padded to powers of two, exceed the {} columns of a tile", p.n,
-                       sizes.l_out, kMostColumns);
+  if (longest > kMostColumns) {
+    return fmt::format("{} positions exceed the {} columns of a tile", sizes.l_out, kMostColumns);
   }
   const int64_t group_channels = has_norm(p) ? sizes.o_per_norm_group : 0;
   Config c{};
@@ -75,7 +72,9 @@ std::variant<Config, Reason> common(const Problem& p, const Sizes& sizes, const 
   if (std::max(p.o, p.c) > kMost / (2 * kMostColumns) || p.k > (1 << 14) || p.o * p.c > kMost / (4 * p.k)) {
     return Reason("too many channels or taps");
   }
-  if (p.c * p.l > kMost / p.n) return fmt::format("x has {} elements, more than 2^31", p.n * p.c * p.l);
+  for (const auto& [name, elements] : {std::pair{'x', p.c * p.l}, {'y', p.o * sizes.l_out}}) {
+    if (elements > kMost / p.n) return fmt::format("{} has {} elements, more than 2^31", name, p.n * elements);
+  }
   constexpr int64_t kMostReach = kMost / (4 * kMostColumns);  // of positions, and what a stride adds up to
   if (std::max({p.l, p.dilation, p.pad_left, p.pad_right, p.stride}) > kMostReach || p.dilation * p.k > kMostReach) {
     return Reason("too many positions under a filter");
@@ -84,12 +83,25 @@ std::variant<Config, Reason> common(const Problem& p, const Sizes& sizes, const 
   c.parts = p.dtype != CONVNORM_F32 ? 1 : six ? 3 : 2;
   c.taps = shifted_taps(p, sizes);
   c.positions_log2 = log2_of(padded(longest));
-  c.tiles8 = static_cast<int>(std::max<int64_t>(1, padded(longest) * padded(p.n) / 8));
-  if (c.parts == 3 && c.tiles8 > kMostTiles8OfSix) {
-    return fmt::format("{} columns with six products exceed {}", 8 * c.tiles8, 8 * kMostTiles8OfSix);
-  }
   c.tiles = static_cast<int>(tiles);
   c.blocks = static_cast<int>(blocks);
+  return c;
+}
+
+// Of as many samples a tile.
+std::variant<Config, Reason> with_samples(Config c, const Problem& p, int tile_samples) {
+  constexpr int64_t kMostSampleTiles = 65535;  // of a grid's third dimension
+  const int columns = tile_samples << c.positions_log2, most = 8 * (c.parts == 3 ? kMostTiles8OfSix : kMostTiles8);
+  if (columns > most) {
+    return fmt::format("{} columns with {} products exceed {}", columns, c.products(), most);
+  }
+  const int64_t sample_tiles = quotient_up(p.n, tile_samples);
+  if (sample_tiles > kMostSampleTiles) {
+    return fmt::format("{} tiles of {} samples exceed {}", sample_tiles, tile_samples, kMostSampleTiles);
+  }
+  c.tiles8 = std::max(1, columns / 8);
+  c.tile_samples = tile_samples;
+  c.sample_tiles = static_cast<int>(sample_tiles);
   return c;
 }
 
@@ -132,22 +144,15 @@ std::variant<Config, Reason> with_slices(Config c, const Problem& p, const Sizes
         "holds {}",
         sizes.o_per_norm_group, c.grid(), resident(device, c.cluster()));
   }
-  if (p.n << (c.slices_log2 - c.k_slices_log2) > kWarps) {
-    return fmt::format("a CTA would finish {} units with {} warps", p.n << (c.slices_log2 - c.k_slices_log2), kWarps);
+  if (const int units = c.tile_samples << (c.slices_log2 - c.k_slices_log2); units > kWarps) {
+    return fmt::format("a CTA would finish {} units with {} warps", units, kWarps);
   }
   if (p.o > (int64_t{1} << 16) * c.tile_channels) return Reason("too many groups for one launch");
-  const int bytes = shared_plan(c, static_cast<int>(p.n)).ring + kMostRingBytes;
+  const int bytes = shared_plan(c).ring + kMostRingBytes;
   if (bytes > device.shared_per_block_optin) {
     return fmt::format("{} bytes exceed the {} of shared memory", bytes, device.shared_per_block_optin);
   }
   return c;
-}
-
-// Whether cutting the input channels further pays: half of the SMs busy are enough to draw what the memory gives, and
-// every cut costs an exchange of sums.
-bool better(const Config& more, const Config& fewer, const DeviceLimits& device) {
-  const bool few_ctas = fewer.grid() * 100 < device.sm_count * 45, long_warps = fewer.blocks_per_warp > 8;
-  return more.grid() <= device.sm_count && (few_ctas || long_warps) && more.blocks_per_warp < fewer.blocks_per_warp;
 }
 
 }  // namespace
@@ -158,30 +163,52 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
   if (const auto* reason = std::get_if<Reason>(&begun)) return *reason;
   const Config& c = std::get<Config>(begun);
   std::optional<Config> best;
-  Reason reason = fmt::format("{} CTAs a tile were asked for, which is not 1, 2, 4 or 8", wishes.k_slices);
-  for (int log2 = 0; log2 <= 3; ++log2) {
-    if (wishes.k_slices != 0 && wishes.k_slices != 1 << log2) continue;
-    const auto answer = with_slices(c, problem, sizes, device, log2, wishes.no_cluster);
-    if (const auto* config = std::get_if<Config>(&answer)) {
-      if (!best || better(*config, *best, device)) best = *config;
-    } else if (!best) {
-      reason = std::get<Reason>(answer);
+  Reason reason = "no tile was asked for that there is: 1, 2, 4 or 8 samples, and as many CTAs";
+  const auto consider = [&](std::variant<Config, Reason> answer) {
+    if (auto* refused = std::get_if<Reason>(&answer)) {
+      if (!best) reason = std::move(*refused);
+    } else if (const Config& each = std::get<Config>(answer);
+               !best || estimated_us(problem, each, device) < estimated_us(problem, *best, device)) {
+      best = each;
+    }
+  };
+  for (int samples = 1; samples <= kMostSamples && samples < 2 * problem.n; samples *= 2) {
+    if (wishes.tile_samples != 0 && wishes.tile_samples != samples) continue;
+    auto tiled = with_samples(c, problem, samples);
+    if (std::holds_alternative<Reason>(tiled)) {
+      consider(std::move(tiled));
+      continue;
+    }
+    for (int log2 = 0; log2 <= 3; ++log2) {
+      if (wishes.k_slices != 0 && wishes.k_slices != 1 << log2) continue;
+      // Without clusters more CTAs run at the same time.
+      for (const bool no_cluster : {false, true}) {
+        if (wishes.no_cluster && !no_cluster) continue;
+        consider(with_slices(std::get<Config>(tiled), problem, sizes, device, log2, no_cluster));
+      }
     }
   }
   if (best) return *best;
   return reason;
 }
 
-double estimated_us(const Problem& problem, const Config& config) {
+double estimated_us(const Problem& problem, const Config& config, const DeviceLimits& device) {
   // Measured on an H200: 3 to 84 MB of weights on 64 to 128 CTAs. A CTA alone draws more than its share. Products
-  // overlap the weights by half; shifting inputs, or loading them once per tap, takes as long again.
-  constexpr double kFixedUs = 3.9, kBytesPerUs = 4.25e6, kBytesPerUsOfCta = 6.6e4, kProductsPerUs = 1100;
+  // overlap the weights by half; shifting inputs, or loading them once per tap, takes as long again. All tiles of
+  // samples read the weights from the second-level cache.
+  constexpr double kFixedUs = 3.9, kBytesPerUs = 4.25e6, kBytesPerUsOfCta = 6.4e4, kProductsPerUs = 1100;
+  constexpr double kBytesPerUsOfCache = 6e6, kWordsUs = 0.3, kCutUs = 0.1;
   const double bytes = 2.0 * static_cast<double>(packed_elements(problem, config));
-  const double memory = std::max(bytes / kBytesPerUs, bytes / config.grid() / kBytesPerUsOfCta);
+  const double memory =
+      std::max({bytes / kBytesPerUs, bytes * config.sample_tiles / kBytesPerUsOfCache,
+                bytes / (config.tiles << config.k_slices_log2) / kBytesPerUsOfCta});
   const double products = static_cast<double>(config.blocks_per_warp) * kWarps * static_cast<double>(problem.k) *
                           config.products() * config.tiles8;  // of a CTA, by mma.sync
   const double compute = products / kProductsPerUs * (config.taps == 0 || config.tiles8 > 4 ? 2 : 1);
-  return kFixedUs + std::max(memory, compute) + std::min(memory, compute) / 2;
+  const auto rounds = static_cast<double>(quotient_up(config.grid(), resident(device, config.cluster())));
+  const double exchanges =
+      (config.exchange == Exchange::kWords ? kWordsUs : 0) + (config.k_slices_log2 > 0 ? kCutUs * (1 + config.k_slices_log2) : 0);
+  return exchanges + rounds * (kFixedUs + std::max(memory, compute) + std::min(memory, compute) / 2);
 }
 
 int64_t packed_elements(const Problem& problem, const Config& config) {

@@ -14,6 +14,7 @@ namespace convnorm::cuda::sm90_stream {
 // What may be fixed from outside, for tests and measurements; 0 or kAny: the planner's choice.
 struct Wishes {
   int k_slices = 0;
+  int tile_samples = 0;
   bool no_cluster = false;  // statistics by words although a cluster could
 };
 
@@ -25,6 +26,6 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
 int64_t packed_elements(const Problem& problem, const Config& config);
 
 // Of a call.
-double estimated_us(const Problem& problem, const Config& config);
+double estimated_us(const Problem& problem, const Config& config, const DeviceLimits& device);
 
 }  // namespace convnorm::cuda::sm90_stream

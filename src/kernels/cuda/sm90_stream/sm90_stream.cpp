@@ -29,8 +29,8 @@ class Sm90Stream final : public CudaExecutable {
   std::vector<std::pair<std::string, std::string>> config() const override {
     const Config& c = config_;
     return {
-        {"tile", fmt::format("{} channels x {} columns ({} positions a sample)", c.tile_channels, c.columns(),
-                             1 << c.positions_log2)},
+        {"tile", fmt::format("{} channels x {} columns ({} samples, {} positions a sample)", c.tile_channels,
+                             c.columns(), c.tile_samples, 1 << c.positions_log2)},
         {"products", fmt::format("{}", c.products())},
         {"taps", c.taps > 0 ? "shifted in registers" : "loaded one by one"},
         {"CTAs", fmt::format("{}, {} a tile, clusters of {}", c.grid(), c.k_slices(), c.cluster())},
@@ -52,7 +52,7 @@ class Sm90Stream final : public CudaExecutable {
             .split_parts = problem_.dtype == CONVNORM_F32 ? config_.parts : 0};
   }
 
-  double expected_us() const override { return estimated_us(problem_, config_); }
+  double expected_us() const override { return estimated_us(problem_, config_, device_); }
 
  protected:
   size_t packed_weight_bytes() const override { return static_cast<size_t>(packed_elements(problem_, config_)) * 2; }
@@ -68,7 +68,9 @@ class Sm90Stream final : public CudaExecutable {
   }
 
  private:
-  int64_t words() const { return problem_.n * (int64_t{config_.tiles} << config_.slices_log2); }
+  int64_t words() const {
+    return int64_t{config_.sample_tiles} * config_.tile_samples * (int64_t{config_.tiles} << config_.slices_log2);
+  }
 
   Config config_;
   bool constant_weights_;

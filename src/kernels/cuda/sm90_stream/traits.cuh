@@ -78,12 +78,17 @@ struct Front {
   int tile_vectors, block_vectors;  // of `packed`
   int row_tiles;                    // tiles of a row of the grid
   int16_t taps;
-  uint8_t n, k_slices_log2;
+  uint8_t n, k_slices_log2;  // n: samples of a tile
   int c, l;
   int ring;  // as SharedPlan
   uint8_t positions_log2;
+  uint8_t last_n;  // samples of the last tile
 };
 static_assert(sizeof(Front) == 56);
+
+// The first sample of this CTA's tile, and how many of its samples there are.
+__device__ __forceinline__ int first_sample(const Front& f) { return static_cast<int>(blockIdx.z) * f.n; }
+__device__ __forceinline__ int samples_of_tile(const Front& f) { return blockIdx.z + 1 < gridDim.z ? f.n : f.last_n; }
 
 // An op after the norm, and what it reads.
 struct TailOp {

@@ -194,10 +194,10 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
 
 double estimated_us(const Problem& problem, const Config& config, const DeviceLimits& device) {
   // Measured on an H200: 3 to 84 MB of weights on 64 to 128 CTAs. A CTA alone draws more than its share. Products
-  // overlap the weights by half; shifting inputs, or loading them once per tap, takes as long again. All tiles of
+  // overlap the weights by a little less than half; shifting inputs, or loading them once per tap, takes as long again. All tiles of
   // samples read the weights from the second-level cache.
-  constexpr double kFixedUs = 3.9, kBytesPerUs = 4.25e6, kBytesPerUsOfCta = 6.4e4, kProductsPerUs = 1100;
-  constexpr double kBytesPerUsOfCache = 6e6, kWordsUs = 0.3, kCutUs = 0.1;
+  constexpr double kFixedUs = 3.9, kBytesPerUs = 4.25e6, kBytesPerUsOfCta = 7e4, kProductsPerUs = 1100;
+  constexpr double kBytesPerUsOfCache = 6e6, kWordsUs = 1, kCutUs = 0.1;
   const double bytes = 2.0 * static_cast<double>(packed_elements(problem, config));
   const double memory =
       std::max({bytes / kBytesPerUs, bytes * config.sample_tiles / kBytesPerUsOfCache,
@@ -208,7 +208,7 @@ double estimated_us(const Problem& problem, const Config& config, const DeviceLi
   const auto rounds = static_cast<double>(quotient_up(config.grid(), resident(device, config.cluster())));
   const double exchanges =
       (config.exchange == Exchange::kWords ? kWordsUs : 0) + (config.k_slices_log2 > 0 ? kCutUs * (1 + config.k_slices_log2) : 0);
-  return exchanges + rounds * (kFixedUs + std::max(memory, compute) + std::min(memory, compute) / 2);
+  return exchanges + rounds * (kFixedUs + std::max(memory, compute) + 0.6 * std::min(memory, compute));
 }
 
 int64_t packed_elements(const Problem& problem, const Config& config) {

@@ -29,11 +29,13 @@ class OnDevice {
         .device = CONVNORM_CUDA, .threads = 0, .path = path, .target = nullptr, .constant_weights = constant_weights};
     EXPECT_EQ(convnorm_plan_create(&in.problem, &options, &plan), CONVNORM_OK) << convnorm_last_error();
     x = block(in.x), w = block(in.w), bias = block(in.bias), gamma = block(in.gamma), beta = block(in.beta);
+    lengths = block(in.lengths);
     packed = room(convnorm_plan_packed_size(plan)), workspace = room(convnorm_plan_workspace_size(plan));
     y = room(in.y_bytes());
     EXPECT_EQ(pack(w->data()), CONVNORM_OK) << convnorm_last_error();
     tensors.x = x->data(), tensors.packed_weight = packed->data(), tensors.bias = bias->data();
     tensors.gamma = gamma->data(), tensors.beta = beta->data(), tensors.y = y->data();
+    if (in.problem.lengths) tensors.lengths = reinterpret_cast<const int64_t*>(lengths->data());
     cudaDeviceSynchronize();
   }
   ~OnDevice() { convnorm_plan_destroy(plan); }
@@ -61,12 +63,13 @@ class OnDevice {
 
   Case in;
   convnorm_plan* plan = nullptr;
-  std::unique_ptr<DeviceBlock> x, w, bias, gamma, beta, packed, workspace, y;
+  std::unique_ptr<DeviceBlock> x, w, bias, gamma, beta, lengths, packed, workspace, y;
   convnorm_tensors tensors{};
 
  private:
-  static std::unique_ptr<DeviceBlock> block(const std::vector<float>& values) {
-    return std::make_unique<DeviceBlock>(values.data(), values.size() * sizeof(float));
+  template <class T>
+  static std::unique_ptr<DeviceBlock> block(const std::vector<T>& values) {
+    return std::make_unique<DeviceBlock>(values.data(), values.size() * sizeof(T));
   }
   static std::unique_ptr<DeviceBlock> room(size_t bytes) {
     const std::vector<std::byte> poison(bytes, std::byte{0xff});

@@ -23,9 +23,7 @@ struct Set {
   Set(const Plan& plan, const Operands& operands)
       : inputs(operands), packed(plan.packed_size()), y(output_bytes(plan.problem())) {}
 
-  void pack(const Plan& plan, void* stream) const {
-    plan.pack(inputs.buffer("weight").data(), packed.data(), stream);
-  }
+  void pack(const Plan& plan, void* stream) const { plan.pack(inputs.buffer("weight").data(), packed.data(), stream); }
 
   void load(const Content& from) {
     content = &from;

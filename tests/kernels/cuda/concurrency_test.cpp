@@ -21,7 +21,8 @@ namespace {
 using testing::HasSubstr;
 
 // Problems whose CTAs exchange: several tiles a group, several groups a tile, more domains than CTAs, tiles past the
-// end of their sample; clusters, and words where a group is larger than a cluster, for several tiles of samples too. The last three take several launches instead.
+// end of their sample; clusters, and words where a group is larger than a cluster, for several tiles of samples too.
+// The last three take several launches instead.
 constexpr std::pair<const char*, const char*> kExchanging[] = {
     {"sm90_onchip", "n=3,c=32,l=300,o=128,k=3,p=1,g=4,bias=1,post=silu"},
     {"sm90_onchip", "n=2,c=16,l=1000,o=256,k=1,g=1,bias=1"},

@@ -89,7 +89,8 @@ TEST(Sm90Stream, HoldsWhatTheKernelAssumes) {
 TEST(Sm90Stream, RefusesWithAReason) {
   EXPECT_THAT(refusal("n=1,c=512,l=129,o=512,k=5,p=2,g=8"), HasSubstr("128 columns"));
   EXPECT_THAT(refusal("n=1000000,c=32,l=4,o=32,k=5,p=2,g=8"), HasSubstr("125000 tiles"));
-  EXPECT_THAT(refusal("n=1,c=512,l=64,o=512,k=5,p=2,g=8,precision=highest"), HasSubstr("64 columns with 6 products exceed 32"));
+  EXPECT_THAT(refusal("n=1,c=512,l=64,o=512,k=5,p=2,g=8,precision=highest"),
+              HasSubstr("64 columns with 6 products exceed 32"));
   EXPECT_THAT(refusal("n=1,c=3,l=16,o=64,k=5,p=2,g=8"), HasSubstr("15 weights an output"));
   EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,lengths=1"), HasSubstr("lengths=1"));
   EXPECT_THAT(refusal("n=1,c=512,l=16,o=512,k=5,p=2,g=8,post=glu"), HasSubstr("glu"));

@@ -1,7 +1,7 @@
 // The numbers of one launch, shared by planner and kernel.
 //
-// A tile is up to 16 output channels of `tile_samples` samples; `k_slices` CTAs share one, each with a part of the input
-// channels. The columns of a tile are (sample, position), positions fastest, both padded to powers of two.
+// A tile is up to 16 output channels of `tile_samples` samples; `k_slices` CTAs share one, each with a part of the
+// input channels. The columns of a tile are (sample, position), positions fastest, both padded to powers of two.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace convnorm::cuda::sm90_stream {
 
-inline constexpr int kTileRows = 16;     // output channels of a tile: the rows of mma.sync
-inline constexpr int kBlockInputs = 16;  // input channels of a block: the depth of mma.sync
-inline constexpr int kMostSamples = 8;    // of a tile
+inline constexpr int kTileRows = 16;              // output channels of a tile: the rows of mma.sync
+inline constexpr int kBlockInputs = 16;           // input channels of a block: the depth of mma.sync
+inline constexpr int kMostSamples = 8;            // of a tile
 inline constexpr int kMostTiles8 = 16;            // column tiles of 8
 inline constexpr int kMostTiles8OfSix = 4;        // with six products
 inline constexpr int kFewestInputs = 16;          // C_in * K
@@ -37,8 +37,8 @@ struct Config {
   int tiles;           // beside each other in the output channels
   int tile_samples;    // at most kMostSamples
   int sample_tiles;    // one after the other in the samples; all read the same weights
-  int k_slices_log2;  // CTAs of a tile
-  int blocks;         // of input channels
+  int k_slices_log2;   // CTAs of a tile
+  int blocks;          // of input channels
   int blocks_per_warp;
   int row_tiles;      // of a row of the grid: those of one group, or all
   int cluster_tiles;  // tiles whose CTAs form a cluster
@@ -80,7 +80,8 @@ struct SharedPlan {
   int moments;   // float2 [samples of a tile][cluster units]
   int received;  // float [samples][own slices][k slices][32 lanes][kPerLane]: of the CTAs of the tile
   int ring;      // of each warp: stages in flight, then float [16 rows][columns], its partial sums
-  int sums_expected, moments_expected;  // bytes that barriers wait for, in a lone CTA those of all units; 0: nothing is sent
+  // Bytes that barriers wait for, in a lone CTA those of all units; 0: nothing is sent.
+  int sums_expected, moments_expected;
 };
 
 inline SharedPlan shared_plan(const Config& c) {

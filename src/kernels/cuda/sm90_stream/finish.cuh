@@ -175,7 +175,8 @@ class Finish {
     return static_cast<float>(min(max(t_.tile_channels - slice * t_.unit_rows, 0), t_.group_rows) * t_.l_out);
   }
 
-  // Of this unit's share of the lane's group, times `factor`; the same bits in each lane of the group that holds outputs.
+  // Of this unit's share of the lane's group, times `factor`; the same bits in each lane of the group that holds
+  // outputs.
   __device__ __forceinline__ Moments own_moments(const Values& v, float factor) const {
     if (t_.merged_by != 0) {
       // Lanes hold kPerLane values of one group, or none.
@@ -251,16 +252,16 @@ class Finish {
 
   // A row of the grid holds one group, of the samples of one tile.
   __device__ __forceinline__ Spread exchange_by_words(const Spread& own) const {
-    ptx::Word* words = t_.slot.words + 
-                       (static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y) * p_.front.n + n_) * t_.group_units;
+    ptx::Word* words =
+        t_.slot.words + (static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y) * p_.front.n + n_) * t_.group_units;
     const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + kTagOffset);
     const int unit = ((static_cast<int>(blockIdx.x) >> p_.front.k_slices_log2) << t_.slices_log2) + slice_;
     if (lane_ == 0) publish(words + unit, tag, own);
     return gather([&](int i, float count) { return await(words + i, tag, count); });
   }
 
-  // Merges all units of the group, which read(0, count), ..., read(group_units - 1, count) give, each lane its share, in
-  // an order that depends on their number alone: the same bits everywhere.
+  // Merges all units of the group, which read(0, count), ..., read(group_units - 1, count) give, each lane its share,
+  // in an order that depends on their number alone: the same bits everywhere.
   template <class Read>
   __device__ __forceinline__ Spread gather(const Read& read) const {
     return spread_in_line(inside_, [&](const Scale& scale) { return gather_at(scale, read); });
@@ -275,9 +276,7 @@ class Finish {
       for (int mask = 1; mask < t_.merging_lanes; mask <<= 1) all = merge_equal(all, mask);
       return all;
     }
-    const auto of_unit = [&](int i) {
-      return scale.moments(read(i, count_of(i & ((1 << t_.slices_log2) - 1))));
-    };
+    const auto of_unit = [&](int i) { return scale.moments(read(i, count_of(i & ((1 << t_.slices_log2) - 1)))); };
     Moments all = {0, 0, 0};
     if (lane < t_.group_units) all = of_unit(lane);
 #pragma unroll 1
@@ -357,7 +356,7 @@ class Finish {
   int position_;  // the first of kPerLane
   int channel_;   // of y
   bool has_unit_;
-  bool inside_;  // in a row that holds a channel, of a sample that exists
+  bool inside_;                                    // in a row that holds a channel, of a sample that exists
   Requested<Element> bias_, base_, gamma_, beta_;  // base_: the bias of the first channel of the group
   Requested<Element> pre_slope_, slope_, scale_, shift_;
   uint32_t residual_[kPerLane];  // bits of elements

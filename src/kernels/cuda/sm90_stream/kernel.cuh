@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
     next_weights += T::kWeightVectors * 32;
   };
   // A warp computes a stage only when all that it has requested is there, and requests the next ones only then. So that
-  // memory does not idle meanwhile, the rest is on its way into L2, where it is little; where it is much, that would only
-  // be in the way of what is needed first.
+  // memory does not idle meanwhile, the rest is on its way into L2, where it is little; where it is much, that would
+  // only be in the way of what is needed first.
   const auto prefetch_rest = [&] {
     const int rest = stages - T::kDepth;
     if (rest > 0 && rest <= T::kPrefetched && lane == 0) {

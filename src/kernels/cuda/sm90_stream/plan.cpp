@@ -200,9 +200,8 @@ double estimated_us(const Problem& problem, const Config& config, const DeviceLi
   constexpr double kBytesPerUs = 4.25e6, kBytesPerUsOfCta = 1.3e5, kBytesPerUsOfCache = 7.8e6;
   constexpr double kProductsPerUs = 1100, kNotOverlapped = 0.8;
   const double bytes = 2.0 * static_cast<double>(packed_elements(problem, config));
-  const double memory =
-      std::max({bytes / kBytesPerUs, bytes * config.sample_tiles / kBytesPerUsOfCache,
-                bytes / (config.tiles << config.k_slices_log2) / kBytesPerUsOfCta});
+  const double memory = std::max({bytes / kBytesPerUs, bytes * config.sample_tiles / kBytesPerUsOfCache,
+                                  bytes / (config.tiles << config.k_slices_log2) / kBytesPerUsOfCta});
   const double products = static_cast<double>(config.blocks_per_warp) * kWarps * static_cast<double>(problem.k) *
                           config.products() * config.tiles8;  // of a CTA, by mma.sync
   const double compute = products / kProductsPerUs * (config.taps == 0 || config.tiles8 > 4 ? 2 : 1);

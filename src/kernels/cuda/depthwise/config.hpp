@@ -41,7 +41,7 @@ struct Config {
   int64_t domain_jobs;  // of one domain
   int64_t share;        // jobs of a team's CTA
   // All jobs are counted in 32 bits.
-  WideDivisor by_pieces, by_domain_jobs, by_sample_domains, by_multiplier;
+  WideDivisor by_team, by_pieces, by_domain_jobs, by_sample_domains, by_multiplier;
 
   CONVNORM_HOST_DEVICE int grid() const { return team * teams; }
   CONVNORM_HOST_DEVICE int64_t jobs_at_once() const { return domain_jobs * domains_per_cta; }  // of a team
@@ -72,7 +72,7 @@ struct SharedPlan {
   int others;    // Slot [team]
   int jobs;      // Job [held]
   int channels;  // ChannelParameters [held]
-  int weights;   // float [held][K]
+  int weights;   // float [held][K, in vectors of four]
   int rows;      // Element [held][row_bytes]
   int row_bytes;
   int bytes;
@@ -88,8 +88,8 @@ CONVNORM_HOST_DEVICE inline SharedPlan shared_plan(const Config& c, int64_t taps
   s.others = s.slots + c.own_slots() * static_cast<int>(sizeof(Slot));
   s.jobs = s.others + (c.team > 1 ? c.team : 0) * static_cast<int>(sizeof(Slot));
   s.channels = round_up(s.jobs + c.held * static_cast<int>(sizeof(Job)), 16);
-  s.weights = s.channels + c.held * static_cast<int>(sizeof(ChannelParameters));
-  s.rows = round_up(s.weights + int64_t{4} * c.held * taps, 16);
+  s.weights = round_up(s.channels + c.held * static_cast<int>(sizeof(ChannelParameters)), 16);
+  s.rows = s.weights + 4 * c.held * round_up(taps, 4);
   s.row_bytes = round_up(int64_t{c.row_elements} * element_bytes, 16);
   s.bytes = s.rows + c.held * s.row_bytes;
   return s;

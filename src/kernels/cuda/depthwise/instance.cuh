@@ -13,7 +13,8 @@ void launch_instance(const Parameters& p, cudaStream_t stream) {
          {.grid = dim3(static_cast<unsigned>(p.config.grid())),
           .block = dim3(32 * kWarps),
           .shared_bytes = static_cast<size_t>(p.plan.bytes),
-          .cooperative = p.config.team > 1},
+          .cooperative = p.config.team > 1,
+          .programmatic = true},
          stream, p);
 }
 

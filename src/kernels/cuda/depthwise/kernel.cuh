@@ -4,6 +4,7 @@
 #include <cfloat>
 
 #include "kernels/cuda/any_arch/divide.cuh"
+#include "kernels/cuda/collective/dependent.cuh"
 #include "kernels/cuda/collective/exchange.cuh"
 #include "kernels/cuda/collective/row_ops.cuh"
 #include "kernels/cuda/depthwise/launch.cuh"
@@ -25,12 +26,12 @@ __device__ __forceinline__ Norm norm_from(const Slot& m, double eps) {
   return {high, static_cast<float>(m.mean - static_cast<double>(high)), inverse_sqrt(variance + eps)};
 }
 
-// Outputs of a tile before the norm.
-template <class T>
+// Outputs of a tile before the norm; kWhole: all of them are outputs of the job.
+template <class T, bool kWhole>
 __device__ __forceinline__ void compute(const Arguments& a, const Row<typename T::Element>& r,
                                         const ChannelParameters& c, int positions, int base, int lane,
                                         float (&v)[T::kOutputs]) {
-  T::multiply(r, positions, base, lane, c.bias, v);
+  T::template multiply<kWhole>(r, positions, base, lane, c.bias, v);
   apply_row_pre<typename T::Element>(a, v, c.slope);
 }
 
@@ -46,7 +47,7 @@ __device__ __noinline__ Slot measure_in_double(const Arguments& a, const Row<typ
     double sum = 0;
     T::for_each_tile(r, valid, [&](int base) {
       float v[T::kOutputs];
-      compute<T>(a, r, c, positions, base, lane, v);
+      compute<T, false>(a, r, c, positions, base, lane, v);
 #pragma unroll
       for (int i = 0; i < T::kOutputs; ++i) {
         const int at = T::position(r, base, lane, i);
@@ -76,8 +77,8 @@ class Cta {
         shared_(shared),
         warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32),
-        team_(static_cast<int>(blockIdx.x) / c_.team),
-        rank_(static_cast<int>(blockIdx.x) % c_.team) {}
+        team_(static_cast<int>(c_.by_team.divide(blockIdx.x))),
+        rank_(static_cast<int>(blockIdx.x) - team_ * c_.team) {}
 
   __device__ __forceinline__ void run() {
     uint64_t tag = 0;
@@ -89,7 +90,7 @@ class Cta {
       first_job_ = static_cast<uint32_t>(min(int64_t{rank_} * c_.share, jobs));
       end_job_ = static_cast<uint32_t>(min(int64_t{first_job_} + c_.share, jobs));
       // x is on its way before anything is waited for.
-      request_batch(a_.groups > 0 ? 0 : c_.batches - 1);
+      request_batch(a_.groups > 0 ? 0 : c_.batches - 1, round == 0);
       if (a_.groups > 0) {
         auto* shared_tag = reinterpret_cast<uint64_t*>(shared_);
         if (round == 0 && c_.team > 1 && threadIdx.x == 0) {
@@ -146,7 +147,7 @@ class Cta {
     return reinterpret_cast<Element*>(shared_ + p_.plan.rows + held * p_.plan.row_bytes);
   }
   __device__ __forceinline__ float* weights_at(int held) const {
-    return reinterpret_cast<float*>(shared_ + p_.plan.weights) + held * a_.k;
+    return reinterpret_cast<float*>(shared_ + p_.plan.weights) + held * round_up(a_.k, 4);
   }
   __device__ __forceinline__ Row<Element> row(const Job& j, int held) const {
     return {row_at(held),
@@ -173,20 +174,29 @@ class Cta {
     });
   }
 
-  // Deciding what a job is costs divisions: it is done once, when the batch is requested.
-  __device__ __forceinline__ void request_batch(int batch) {
+  // Deciding what a job is costs divisions: it is done once, when the batch is requested. For the first batch this may
+  // happen while the kernel before still runs, for which all wait before they read or write anything of the caller's.
+  __device__ __forceinline__ void request_batch(int batch, bool is_first) {
     const auto* weight = static_cast<const float*>(a_.packed_weight());
     // What is read once must not push out y, which is written back at leisure.
     const uint64_t policy = c_.batches == 1 || a_.groups == 0 ? ptx::evict_first_policy() : ptx::evict_normal_policy();
     __syncwarp();  // all lanes have read what was there
-    bool wanted = false;
+    bool wanted = false, waits = is_first;
+    const auto wait_once = [&] {
+      if (waits) wait_for_predecessor();
+      waits = false;
+    };
+    if (a_.lengths != nullptr) wait_once();
     for_each_held(batch, [&](int held, uint32_t i) {
       const Job j = job(i);
       if (lane_ == 0) jobs()[held] = j;
+      wait_once();
       const auto input = static_cast<int>(c_.by_multiplier.divide(static_cast<uint32_t>(j.channel)));
       load_row<Element>(a_, j, input, weight, row_at(held), weights_at(held), lane_, policy);
       wanted = wanted || held == own_parameter_of();
     });
+    wait_once();
+    if (is_first) let_successor_begin();
     ptx::commit_copies();
     __syncwarp();
     // Each lane one parameter of one of the warp's jobs, all at the same time.
@@ -221,8 +231,26 @@ class Cta {
     return T::position(r, base, 0, 0) >= 0 && T::position(r, base, 31, T::kOutputs - 1) < end;
   }
 
+  // Returns whether all outputs of the tile lie in [0, end).
+  __device__ __forceinline__ bool compute(const Row<Element>& r, const ChannelParameters& c, int positions, int end,
+                                          int base, Values& v) const {
+    const bool all = whole(r, base, end);
+    if (all) {
+      depthwise::compute<T, true>(a_, r, c, positions, base, lane_, v);
+    } else {
+      depthwise::compute<T, false>(a_, r, c, positions, base, lane_, v);
+    }
+    return all;
+  }
+
+  // Whether a job is one tile whose outputs stay in registers between statistics and norm.
+  __device__ __forceinline__ bool keeps(const Row<Element>& r, int positions) const {
+    return T::kKeeps && a_.groups > 0 && c_.batches == 1 && c_.held <= kWarps &&
+           positions + r.shift <= 32 * T::kOutputs;
+  }
+
   // In fp32 and, where that does not hold the squares, again in double.
-  __device__ __forceinline__ Slot measure_job(const Job& j, int held) const {
+  __device__ __forceinline__ Slot measure_job(const Job& j, int held) {
     const Row<Element> r = row(j, held);
     const ChannelParameters c = channels()[held];
     Sums sums;
@@ -230,14 +258,24 @@ class Cta {
     bool has_reference = false;
     T::for_each_tile(r, j.valid, [&](int base) {
       Values v;
-      compute<T>(a_, r, c, j.positions, base, lane_, v);
+      const bool all = compute(r, c, j.positions, j.valid, base, v);
+      if constexpr (T::kKeeps) {
+#pragma unroll
+        for (int i = 0; i < T::kOutputs; ++i) kept_[i] = v[i];
+      }
       const auto is_valid = [&](int i) {
         const int at = T::position(r, base, lane_, i);
         return at >= 0 && at < j.valid;
       };
-      if (!has_reference) has_reference = choose_reference(v, is_valid, reference);
+      if (!has_reference) {
+        if (all) {
+          has_reference = true, reference = __shfl_sync(~0u, v[0], 0);
+        } else {
+          has_reference = choose_reference(v, is_valid, reference);
+        }
+      }
       sums.template add<T::kOutputs>(
-          whole(r, base, j.valid), [&](int i) { return v[i] - reference; }, is_valid);
+          all, [&](int i) { return v[i] - reference; }, is_valid);
     });
     const Slot narrow = sums.merged(reference, j.valid);
     if (!beyond_fp32(narrow)) return narrow;
@@ -262,7 +300,7 @@ class Cta {
     const bool apart = c_.domains_per_cta > 1;
     Slot own = {0, 0, 0};
     for (int batch = 0; batch < c_.batches; ++batch) {
-      if (batch > 0) request_batch(batch);
+      if (batch > 0) request_batch(batch, false);
       await_batch(batch);
       for_each_job(batch, [&](int held, const Job& j) {
         const Slot m = measure_job(j, held);
@@ -313,7 +351,7 @@ class Cta {
           norm_from(c_.team > 1 ? merge_slots(others(), c_.team, lane_) : merge_slots(slots(), kWarps, lane_), a_.eps);
     }
     for (int batch = c_.batches - 1; batch >= 0; --batch) {
-      if (batch < c_.batches - 1) request_batch(batch);
+      if (batch < c_.batches - 1) request_batch(batch, false);
       if (a_.groups == 0 || batch < c_.batches - 1) await_batch(batch);
       for_each_job(batch, [&](int held, const Job& j) {
         if (a_.groups > 0 && apart) {
@@ -338,7 +376,14 @@ class Cta {
     Element* const y = output(j);
     T::for_each_tile(r, j.positions, [&](int base) {
       Values v;
-      compute<T>(a_, r, c, j.positions, base, lane_, v);
+      bool all = false;
+      if (keeps(r, j.positions)) {
+        all = whole(r, base, j.valid);
+#pragma unroll
+        for (int i = 0; i < T::kOutputs; ++i) v[i] = kept_[T::kKeeps ? i : 0];
+      } else {
+        all = compute(r, c, j.positions, j.valid, base, v);
+      }
       if (a_.groups > 0) {
 #pragma unroll
         for (int i = 0; i < T::kOutputs; ++i) v[i] = fmaf(v[i] - norm.mean_high, scale, plus);
@@ -352,14 +397,28 @@ class Cta {
             const int at = T::position(r, base, lane_, i);
             return at < 0 || at >= j.valid ? int64_t{-1} : j.first + at;
           });
-      if (!whole(r, base, j.valid)) {
+      if (all && T::kInVectors) {
 #pragma unroll
-        for (int i = 0; i < T::kOutputs; ++i) {
-          if (T::position(r, base, lane_, i) >= j.valid) v[i] = 0;
-        }
+        for (int i = 0; i < T::kVectors; ++i) store_four(v + 4 * i, y + T::position(r, base, lane_, 4 * i));
+        return;
+      }
+#pragma unroll
+      for (int i = 0; i < T::kOutputs; ++i) {
+        if (T::position(r, base, lane_, i) >= j.valid) v[i] = 0;
       }
       store_tile(r, base, j.positions, v, y);
     });
+  }
+
+  static __device__ __forceinline__ void store_four(const float* v, Element* y) {
+    alignas(16) Element out[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out[i] = from_float<Element>(v[i]);
+    if constexpr (sizeof(out) == 16) {
+      *reinterpret_cast<uint4*>(y) = *reinterpret_cast<const uint4*>(out);
+    } else {
+      *reinterpret_cast<uint2*>(y) = *reinterpret_cast<const uint2*>(out);
+    }
   }
 
   __device__ __forceinline__ void store_tile(const Row<Element>& r, int base, int positions, const Values& v,
@@ -369,14 +428,7 @@ class Cta {
       for (int j = 0; j < T::kVectors; ++j) {
         const int at = T::position(r, base, lane_, 4 * j);
         if (at >= 0 && at + 4 <= positions) {
-          alignas(16) Element out[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) out[i] = from_float<Element>(v[4 * j + i]);
-          if constexpr (sizeof(out) == 16) {
-            *reinterpret_cast<uint4*>(y + at) = *reinterpret_cast<const uint4*>(out);
-          } else {
-            *reinterpret_cast<uint2*>(y + at) = *reinterpret_cast<const uint2*>(out);
-          }
+          store_four(v + 4 * j, y + at);
         } else {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
@@ -398,7 +450,8 @@ class Cta {
   const Arguments& a_;
   unsigned char* const shared_;
   const int warp_, lane_, team_, rank_;
-  float own_parameter_ = 0;  // on its way to channels()
+  float own_parameter_ = 0;                  // on its way to channels()
+  float kept_[T::kKeeps ? T::kOutputs : 1];  // of the last tile that was measured
   uint32_t first_domain_ = 0;
   uint32_t first_job_ = 0, end_job_ = 0;  // of the team's, this CTA's
 };

@@ -59,8 +59,8 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   // How many jobs of this shape fit, beside the slots of so large a team.
   const auto fitting = [&](int64_t team) {
     const int64_t slots = int64_t{sizeof(Slot)} * (team > 1 ? kWarps + team : kMostHeld) + 32;
-    const int64_t job =
-        round_up(int64_t{c.row_elements} * element, 16) + 4 * p.k + int64_t{sizeof(Job) + sizeof(ChannelParameters)};
+    const int64_t job = round_up(int64_t{c.row_elements} * element, 16) + 4 * round_up(p.k, 4) +
+                        int64_t{sizeof(Job) + sizeof(ChannelParameters)};
     return std::min<int64_t>(std::max<int64_t>(0, (bytes - slots) / job), kMostHeld);
   };
   // Half of the warps busy is enough; more pieces mean more inputs read twice.
@@ -93,6 +93,7 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
   if (c.domains > UINT32_MAX / c.domain_jobs || rounds > INT32_MAX) {
     return std::string("there are too many rows for one launch");
   }
+  c.by_team = WideDivisor(static_cast<uint32_t>(c.team));
   c.by_pieces = WideDivisor(static_cast<uint32_t>(c.pieces));
   c.by_domain_jobs = WideDivisor(static_cast<uint32_t>(c.domain_jobs));
   c.by_sample_domains = WideDivisor(static_cast<uint32_t>(has_norm(p) ? p.groups : p.o));

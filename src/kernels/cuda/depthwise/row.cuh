@@ -46,6 +46,11 @@ __device__ __forceinline__ void load_row(const Arguments& a, const Job& job, int
   for (int k = lane; k < taps; k += 32) {
     ptx::copy_async_or_zeros<4>(ptx::shared_address(weight_row + k), weight + int64_t{job.channel} * taps + k, true);
   }
+  if (a.pad == CONVNORM_ZEROS) {
+    for (int i = lane; i < begin; i += 32) placed[i] = from_float<Element>(0.0f);
+    for (int i = end + lane; i < places; i += 32) placed[i] = from_float<Element>(0.0f);
+    return;
+  }
   const auto put_padding = [&](int i) {
     const int64_t at = input_position(a, from + i, job.length);
     placed[i] = at >= 0 ? x[at] : from_float<Element>(0.0f);

@@ -10,7 +10,7 @@ namespace convnorm::cuda::depthwise {
 template <class Element>
 struct Row {
   const Element* x;  // at place -shift
-  const float* w;    // [taps]
+  const float* w;    // [taps], at a multiple of 16 bytes
   int shift, taps, stride, dilation;
   int elements;  // that may be read from x
 };
@@ -41,8 +41,9 @@ struct Traits {
   using Element = Element_;
   static constexpr Walk kWalk = kWalk_;
   static constexpr bool kInVectors = kWalk != Walk::kScalars;
-  static constexpr int kVectors = kWalk == Walk::kSteps ? 5 : 4;  // of four outputs
-  static constexpr int kOutputs = 4 * kVectors;                   // of a lane and tile
+  static constexpr int kVectors = kWalk == Walk::kSteps ? 5 : 4;                     // of four outputs
+  static constexpr int kOutputs = 4 * kVectors;                                      // of a lane and tile
+  static constexpr bool kKeeps = kWalk == Walk::kWindow || kWalk == Walk::kScalars;  // outputs of jobs of one tile
 
   // Neighbouring vectors of a lane, or neighbouring values where there are no vectors, are this far apart.
   static __device__ __forceinline__ int step(const Row<Element>& row) {
@@ -70,25 +71,29 @@ struct Traits {
     }
   }
 
-  // v = start + w * x for a tile. Outputs outside [0, positions) get what happens to lie there.
+  // v = start + w * x for a tile. Outputs outside [0, positions) get what happens to lie there; kWhole: there are none.
+  template <bool kWhole>
   static __device__ __forceinline__ void multiply(const Row<Element>& row, int positions, int base, int lane,
                                                   float start, float (&v)[kOutputs]) {
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) v[i] = start;
     if constexpr (kWalk == Walk::kSteps) {
       if (row.taps == kFewTaps) {
-        few_steps(row, base + 4 * lane, v);
+        few_steps<kWhole>(row, base + 4 * lane, v);
       } else {
-        steps(row, base + 4 * lane, v);
+        steps<kWhole>(row, base + 4 * lane, v);
+      }
+    } else if constexpr (kWalk == Walk::kWindow) {
+#pragma unroll
+      for (int j = 0; j < kVectors; j += 2) {
+        if (kWhole || base + j * kBlock < positions + row.shift) window(row, base + j * kBlock + 4 * lane, v + 4 * j);
       }
     } else if constexpr (kInVectors) {
 #pragma unroll
       for (int j = 0; j < kVectors; ++j) {
         const int at = base + j * kBlock + 4 * lane;
-        if (at >= positions + row.shift) continue;
-        if constexpr (kWalk == Walk::kWindow) {
-          window(row, row.x + at, v + 4 * j);
-        } else if (row.taps == kFewTaps) {
+        if (!kWhole && at >= positions + row.shift) continue;
+        if (row.taps == kFewTaps) {
 #pragma unroll
           for (int k = 0; k < kFewTaps; ++k) {
             add_products(v + 4 * j, row.w[k], load_four(row.x + at + k * row.dilation));
@@ -108,16 +113,19 @@ struct Traits {
   static constexpr int kFewTaps = 3;  // as most dilated convolutions have: without a loop
 
   // Of an output `step` dilations further on; the last inputs held where no output needs any.
+  template <bool kWhole>
   static __device__ __forceinline__ float4 input(const Row<Element>& row, int at, int step) {
-    return load_four(row.x + min(at + step * row.dilation, row.elements - 4));
+    const int from = at + step * row.dilation;
+    return load_four(row.x + (kWhole ? from : min(from, row.elements - 4)));
   }
 
   // Outputs one dilation apart: the input of tap k for one is that of tap k + 1 for the one before.
+  template <bool kWhole>
   static __device__ __forceinline__ void few_steps(const Row<Element>& row, int at, float (&v)[kOutputs]) {
     const float w[kFewTaps] = {row.w[0], row.w[1], row.w[2]};
 #pragma unroll
     for (int step = 0; step < kVectors + kFewTaps - 1; ++step) {
-      const float4 x = input(row, at, step);
+      const float4 x = input<kWhole>(row, at, step);
 #pragma unroll
       for (int k = 0; k < kFewTaps; ++k) {
         if (step - k >= 0 && step - k < kVectors) add_products(v + 4 * (step - k), w[k], x);
@@ -125,10 +133,11 @@ struct Traits {
     }
   }
 
+  template <bool kWhole>
   static __device__ __forceinline__ void steps(const Row<Element>& row, int at, float (&v)[kOutputs]) {
     float4 x[kVectors];
 #pragma unroll
-    for (int j = 0; j < kVectors; ++j) x[j] = input(row, at, j);
+    for (int j = 0; j < kVectors; ++j) x[j] = input<kWhole>(row, at, j);
 #pragma unroll 1
     for (int k0 = 0; k0 < row.taps; k0 += kVectors) {
 #pragma unroll
@@ -137,28 +146,48 @@ struct Traits {
         const float w = row.w[k0 + k];
 #pragma unroll
         for (int j = 0; j < kVectors; ++j) add_products(v + 4 * j, w, x[(j + k) % kVectors]);
-        if (k0 + k + 1 < row.taps) x[k] = input(row, at, k0 + k + kVectors);
+        if (k0 + k + 1 < row.taps) x[k] = input<kWhole>(row, at, k0 + k + kVectors);
       }
     }
   }
 
-  static __device__ __forceinline__ void window(const Row<Element>& row, const Element* from, float* v) {
-    float x[8];
-    const auto put = [&](int i, const float4& four) {
-      x[i] = four.x, x[i + 1] = four.y, x[i + 2] = four.z, x[i + 3] = four.w;
+  // Two vectors of outputs, kBlock apart, which share the weights.
+  static __device__ __forceinline__ void window(const Row<Element>& row, int at, float* v) {
+    constexpr int kPair = 2;
+    const Element* from[kPair];
+    float x[kPair][8];
+    const auto put = [](float* to, const float4& four) {
+      to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
     };
-    put(4, load_four(from));
-#pragma unroll 1
-    for (int k0 = 0; k0 < row.taps; k0 += 4) {
+    const int last = row.elements - 4 - (row.taps + 3) / 4 * 4;  // where a vector starts whose inputs are all held
 #pragma unroll
-      for (int i = 0; i < 4; ++i) x[i] = x[i + 4];
-      put(4, load_four(from + k0 + 4));
+    for (int j = 0; j < kPair; ++j) {
+      from[j] = row.x + min(at + j * kBlock, last);
+      put(x[j], load_four(from[j]));
+    }
+    const auto take = [&](int j, int k, float w) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        if (k0 + k >= row.taps) break;
-        const float w = row.w[k0 + k];
+      for (int i = 0; i < 4; ++i) v[4 * j + i] = fmaf(w, x[j][i + k], v[4 * j + i]);
+    };
+    int k0 = 0;
+#pragma unroll 2
+    for (; k0 + 4 <= row.taps; k0 += 4) {
+      const float4 w = load_four(row.w + k0);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) v[i] = fmaf(w, x[i + k], v[i]);
+      for (int j = 0; j < kPair; ++j) {
+        put(x[j] + 4, load_four(from[j] + k0 + 4));
+        take(j, 0, w.x), take(j, 1, w.y), take(j, 2, w.z), take(j, 3, w.w);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[j][i] = x[j][i + 4];
+      }
+    }
+    if (k0 == row.taps) return;
+#pragma unroll
+    for (int j = 0; j < kPair; ++j) {
+      put(x[j] + 4, load_four(from[j] + k0 + 4));
+#pragma unroll
+      for (int k = 0; k < 3; ++k) {
+        if (k0 + k < row.taps) take(j, k, row.w[k0 + k]);
       }
     }
   }

@@ -32,6 +32,46 @@ TEST_F(Depthwise, EveryWalkOptionAndType) {
   }
 }
 
+// Rows of x, of y and of weights start anywhere within a sector, independently of each other where lengths are odd.
+TEST_F(Depthwise, OperandsAnywhereWithinASector) {
+  for (const char* line :
+       {"n=2,c=3,l=897,o=3,k=3,d=128,p=128,cg=3,g=1,bias=1,post=relu", "n=2,c=3,l=774,o=3,k=5,d=256,p=512,cg=3,g=3",
+        "n=2,c=3,l=901,o=6,k=3,d=8,p=8,cg=3,g=1,pre=prelu", "n=2,c=3,l=777,o=3,k=5,d=4,p=0:4,cg=3,g=1",
+        "n=2,c=3,l=778,o=3,k=31,p=15,cg=3,g=1,post=silu", "n=2,c=3,l=600,o=3,k=8,p=3,cg=3,g=3",
+        "n=2,c=3,l=779,o=3,k=3,s=2,p=1,cg=3,g=1"}) {
+    for (const char* dtype : {"f32", "bf16"}) {
+      for (int misalignment = 1; misalignment <= 8; ++misalignment) {
+        SCOPED_TRACE(testing::Message() << line << ' ' << dtype << ' ' << misalignment);
+        expect_right(make_inputs(std::string(line) + ",dtype=" + dtype), misalignment);
+      }
+    }
+  }
+}
+
+TEST_F(Depthwise, RowsShorterThanAWindow) {
+  for (const char* line :
+       {"n=2,c=5,l=1,o=5,k=3,p=1,cg=5,g=1", "n=3,c=4,l=2,o=8,k=31,p=15,cg=4,g=2,bias=1,post=silu",
+        "n=2,c=6,l=7,o=6,k=9,p=4,cg=6,g=3,pad=reflect", "n=2,c=6,l=5,o=6,k=3,d=128,p=128,cg=6,g=1,pad=replicate",
+        "n=2,c=6,l=13,o=6,k=3,d=8,p=8,cg=6,g=6,pre=prelu", "n=2,c=5,l=9,o=5,k=3,d=4,cg=5,g=1",
+        "n=5,c=3,l=20,o=3,k=31,p=15,cg=3,g=1,lengths=1", "n=2,c=3,l=4,o=3,k=4,cg=3,g=0,bias=1",
+        "n=2,c=3,l=3,o=3,k=3,s=5,p=1,cg=3,g=3"}) {
+    for (const char* dtype : {"f32", "f16"}) expect_right_on_both_fills(std::string(line) + ",dtype=" + dtype);
+  }
+}
+
+// So many rows that none is cut into pieces: tiles that lie whole inside a job, rows that are measured while they
+// arrive, and padding that is longer than a tile.
+TEST_F(Depthwise, RowsOfManyTiles) {
+  for (const char* line : {"n=2,c=530,l=1501,o=530,k=3,d=128,p=128,cg=530,g=1,bias=1,post=relu",
+                           "n=1,c=1060,l=1400,o=1060,k=5,d=256,p=512,cg=1060,g=5",
+                           "n=1,c=1056,l=1333,o=1056,k=3,d=8,p=8,cg=1056,g=2,pre=prelu",
+                           "n=3,c=360,l=1100,o=360,k=31,p=15,cg=360,g=1,lengths=1,post=silu",
+                           "n=2,c=530,l=2001,o=530,k=4,s=2,p=1,cg=530,g=530",
+                           "n=1,c=1060,l=900,o=1060,k=2,d=1000,p=900:700,cg=1060,g=1,lengths=1"}) {
+    for (const char* dtype : {"f32", "bf16"}) expect_right_on_both_fills(std::string(line) + ",dtype=" + dtype);
+  }
+}
+
 TEST_F(Depthwise, DomainsLargerThanTheGpu) {
   // Each output needs 25,000 inputs on chip; they are read twice.
   expect_right(make_inputs("n=1,c=300,l=25128,o=300,k=2,d=25000,cg=300,g=1"));

@@ -253,11 +253,14 @@ class Cta {
   __device__ __forceinline__ int position_of(int i) const {
     return offset_of(i / 2) + (sizeof(Element) == 4 ? 4 : 8) * (lane_ % 4) + i % 2;
   }
-  // The input under position `position` of the window for this lane's column.
+  // The input under position `position` of the window.
+  __device__ __forceinline__ const unsigned char* input_of(int position) const {
+    return shared_ + p_.shared.inputs + 4 * (position + kSector) * static_cast<int>(a_.stride);
+  }
+  // The same for this lane's column of the quad that begins there.
   __device__ __forceinline__ const unsigned char* input_at(int position) const {
     const int g = lane_ / 4;
-    return shared_ + p_.shared.inputs +
-           4 * (position + kSector + (sizeof(Element) == 4 ? 4 : 8) * (g / 2) + g % 2) * static_cast<int>(a_.stride);
+    return input_of(position + (sizeof(Element) == 4 ? 4 : 8) * (g / 2) + g % 2);
   }
 
   __device__ __forceinline__ void multiply(float (&d)[4], const uint4 (&w)[kK16], const unsigned char* x,
@@ -289,7 +292,25 @@ class Cta {
     merge_groups();
   }
 
-  // Sums are taken of distances from the warp's first value, in fp32, and merged in double.
+  // What sums are taken of distances from, for a row's `valid` positions in the window: the mean of eight values spread
+  // over them. fp32 rounds the sum of squares by as much as their distance from the row's mean, squared, is beside the
+  // variance; that of one value may be anything, since padding can set it apart from all others. Of values that are all
+  // alike it is one of them.
+  __device__ __forceinline__ void find_pilot(const uint4 (&weights)[kK16], int valid, float (&pilot)[2]) const {
+    constexpr float kNothing[4] = {};
+    const int column = (2 * (lane_ / 4) + 1) * valid / 16;
+    float d[4];
+    multiply(d, weights, input_of(column), kNothing);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float sum = d[2 * h] + d[2 * h + 1];
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      pilot[h] = sum * 0.125f;
+    }
+  }
+
+  // Sums are taken in fp32, and merged in double.
   __device__ __forceinline__ void measure_block(int block, int w, int position_warp) const {
     const int valid = min(c_.window(), valid_ - first_of(w));
     const int stride = static_cast<int>(a_.stride);
@@ -299,11 +320,7 @@ class Cta {
     if (position_warp * c_.warp_positions() < valid) {
       uint4 weights[kK16];
       load_weights(block, weights);
-      {
-        float d[4];
-        multiply(d, weights, input_at(position_warp * c_.warp_positions()), kNothing);
-        pilot[0] = __shfl_sync(~0u, d[0], lane_ & ~3), pilot[1] = __shfl_sync(~0u, d[2], lane_ & ~3);
-      }
+      find_pilot(weights, valid, pilot);
 #pragma unroll 1
       for (int first = position_warp * c_.warp_positions(); first < valid; first += c_.tile()) {
         const int end = min(valid - first, c_.warp_positions());

@@ -97,12 +97,12 @@ __device__ inline float packed_fault(const Arguments& a) {
 
 namespace detail {
 
-// One pointwise formula on many values; arguments as the SIMD kernels take them.
-template <int N, class Argument>
-__device__ __forceinline__ void apply_formula(convnorm_op op, float (&v)[N], const Argument& argument) {
-#define CONVNORM_APPLY_pointwise(enumerator, name)                                                      \
-  case CONVNORM_##enumerator:                                                                           \
-    _Pragma("unroll") for (int i = 0; i < N; ++i) v[i] = Formulas<DeviceMath>::name(v[i], argument(i)); \
+// Calls body(formula) with the formula of an op, which takes a value and an argument as the SIMD kernels do.
+template <class Body>
+__device__ __forceinline__ void with_formula(convnorm_op op, const Body& body) {
+#define CONVNORM_APPLY_pointwise(enumerator, name)                                                 \
+  case CONVNORM_##enumerator:                                                                      \
+    body([](float value, float argument) { return Formulas<DeviceMath>::name(value, argument); }); \
     break;
 #define CONVNORM_APPLY_slope(enumerator, name) CONVNORM_APPLY_pointwise(enumerator, name)
 #define CONVNORM_APPLY_film(enumerator, name)
@@ -120,6 +120,15 @@ __device__ __forceinline__ void apply_formula(convnorm_op op, float (&v)[N], con
 #undef CONVNORM_APPLY_film
 #undef CONVNORM_APPLY_add
 #undef CONVNORM_APPLY_glu
+}
+
+// One pointwise formula on many values.
+template <int N, class Argument>
+__device__ __forceinline__ void apply_formula(convnorm_op op, float (&v)[N], const Argument& argument) {
+  with_formula(op, [&](const auto& formula) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) v[i] = formula(v[i], argument(i));
+  });
 }
 
 }  // namespace detail

@@ -19,10 +19,8 @@ class WarpEpilogue {
   using Parameters = typename T::Parameters;
   static constexpr int kValues = T::kAccumulators;
   static constexpr int kTiles8 = T::kTiles8;
-  // A row of this thread is finished in parts, whole vectors of y each; where tiles are no vectors it is staged whole.
-  static constexpr bool kVectors = kTiles8 % 8 == 0;
-  static constexpr int kRowParts = kVectors ? 2 : 1;
-  static constexpr int kPartTiles = kTiles8 / kRowParts, kPartValues = 2 * kPartTiles;
+  static constexpr bool kVectors = kTiles8 % 8 == 0;                      // rows may be written by vectors
+  static constexpr int kOpValues = kValues % 16 == 0 ? 16 : kValues / 4;  // to which an op is applied at once
 
   __device__ __forceinline__ WarpEpilogue(const Parameters& p, unsigned char* shared, int warp)
       : p_(p), c_(p.config), shared_(shared), warp_(warp) {}
@@ -71,12 +69,6 @@ class WarpEpilogue {
   __device__ __forceinline__ bool gathers_two() const { return groups_of_warp() << c_.gather_lanes_log2 <= 16; }
   __device__ __forceinline__ void gather_two(const Walk& walk) const {
     if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk, true);
-  }
-
-  // finish() by one copy of the code for both rows, which is fetched once. Where few warps run, fetching takes longer
-  // than moving a row's values to where those of the other one were.
-  __device__ __forceinline__ void finish_in_turn(const Walk& walk, float (&d)[kValues]) const {
-    if (first_channel_ < p_.arguments.o) store_rows_in_turn(walk, stored_columns_of(walk), d);
   }
 
  private:
@@ -129,6 +121,7 @@ class WarpEpilogue {
         publish(p_.slot.words + task(0, lane).own_word + h * lower * c_.participants, tag_of(walk), s);
       }
     };
+    if (columns == T::kColumns && deliver_ordinary(d, deliver)) return;
     // The scale at which a piece must be measured, four bits for each of the two: there it is delivered, and once.
     // Others wait for it whatever its values are.
     unsigned asked = 0x11;
@@ -151,6 +144,40 @@ class WarpEpilogue {
       return others;
     });
     if (c_.participants == 1) __syncwarp();
+  }
+
+  // The same for whole tiles at the ordinary scale, in one straight line, and whether that suits all of the warp's
+  // pieces. Where it does not, those that it suits are delivered again, the same.
+  template <class Deliver>
+  __device__ __forceinline__ bool deliver_ordinary(const float (&d)[kValues], const Deliver& deliver) const {
+    const int first_row = threadIdx.x % 32 / 4;
+    const float bias[2] = {row(first_row).bias, row(first_row + 8).bias};
+    Moments m[2];
+    lane_moments(d, 1.0f, m);
+#pragma unroll
+    for (int k = 0; k < 5; ++k) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        if (k == 2) m[h].mean += bias[h];
+        const Moments merged =
+            merge_equals(m[h], __shfl_xor_sync(~0u, m[h].mean, 1 << k), __shfl_xor_sync(~0u, m[h].m2, 1 << k));
+        // Selected, not branched around: a branch takes longer.
+        const bool counts = k < 2 + c_.piece_rows_log2;
+        m[h] = {merged.count, counts ? merged.mean : m[h].mean, counts ? merged.m2 : m[h].m2};
+      }
+    }
+    const auto count = static_cast<float>(T::kColumns << min(c_.piece_rows_log2, 3));
+    m[0].count = m[1].count = count;
+    if (1 << c_.piece_rows_log2 == kWarpRows) m[0] = merge_equals(m[0], m[1].mean, m[1].m2);
+    const bool ordinary[2] = {Scale::in_range(m[0].m2), Scale::in_range(m[1].m2)};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (ordinary[h]) deliver(h, {m[h].count, m[h].mean, m[h].m2});
+    }
+    const bool mine = ordinary[0] && (ordinary[1] || 1 << c_.piece_rows_log2 == kWarpRows);
+    if (c_.participants == 1) __syncwarp();
+    // Not a vote, whose result the compiler does not keep in uniform registers.
+    return __reduce_or_sync(~0u, !mine) == 0;
   }
 
   // Of the first `columns` columns times `factor`: of a lane's values, of the quad's rows, of whole pieces.
@@ -242,8 +269,8 @@ class WarpEpilogue {
   }
 
   // The participants of a group follow each other. Some lie past the end of a sample: they have no values, and what
-  // they publish is of no account. It is awaited all the same: who has seen the words of a round knows that those of the
-  // one before have been read, and its own place may be written again.
+  // they publish is of no account. It is awaited all the same: who has seen the words of a round knows that those of
+  // the one before have been read, and its own place may be written again.
   __device__ __forceinline__ Task task_of(const Walk& walk) const {
     const int lane = threadIdx.x % 32, row = lane / 4;
     const int first_row = first_channel_ - ((walk.first_row_tile << c_.warpgroups_log2) * kBlockRows);  // of the domain
@@ -283,6 +310,9 @@ class WarpEpilogue {
     const Task& task = this->task(block, lane);
     const bool inside = first_channel_ + block * kBlockRows < p_.arguments.o;
     const float count = values_of_group();
+    // What does not wait for others comes before that.
+    float inverse = __fdividef(1.0f, count), eps = static_cast<float>(p_.arguments.eps);
+    asm volatile("" : "+f"(inverse), "+f"(eps));
 #pragma unroll 1
     for (int first = 0; first < groups_of_warp(); first += 32 >> lanes_log2) {
       const int its_group = first + (lane >> lanes_log2);
@@ -305,60 +335,83 @@ class WarpEpilogue {
         return merge_lanes(part, share, count, lanes_log2);
       });
       const bool writes = (lane & ((1 << lanes_log2) - 1)) == 0 && wanted;
-      if (writes) moment_table(block)[its_group] = of_group(all);
+      if (writes) {
+        const float quotient = all.m2 * inverse, variance = fmaf(fmaf(-quotient, count, all.m2), inverse, quotient);
+        moment_table(block)[its_group] =
+            Scale::in_range(all.m2) ? make_float2(all.mean, inverse_sqrt(variance + eps)) : of_group(all);
+      }
     }
     __syncwarp();
   }
 
-  // z to y, a part of a row of this thread at a time. The next one then takes its place, so that the code of the ops
-  // exists once and beside the accumulators few registers are needed.
-  __device__ __forceinline__ void store_rows_in_turn(const Walk& walk, int columns, float (&d)[kValues]) const {
-    const Arguments& a = p_.arguments;
-#pragma unroll 1
-    for (int part = 0; part < 2 * kRowParts; ++part) {
-      float v[kPartValues];
-      const Norm norm = norm_of(part / kRowParts);
-#pragma unroll
-      for (int i = 0; i < kPartValues; ++i) v[i] = norm(d[place(0, i)]);
-#pragma unroll 1
-      for (int s = 0; s < a.post_count; ++s) {
-        const float argument = a.post[s].param;
-        detail::apply_formula(a.post[s].op, v, [&](int) { return argument; });
-      }
-      if (a.lengths != nullptr) {
-        const int left = columns_of(walk.column_tile) - 8 * first_tile_of(part) - 2 * static_cast<int>(threadIdx.x % 4);
-#pragma unroll
-        for (int i = 0; i < kPartValues; ++i) {
-          if (i / 2 * 8 + i % 2 >= left) v[i] = 0.0f;
-        }
-      }
-      store_part(walk, columns, part, v);
-#pragma unroll
-      for (int next = 1; next < 2 * kRowParts; ++next) {
-#pragma unroll
-        for (int i = 0; i < kPartValues; ++i) d[place(next - 1, i)] = d[place(next, i)];
-      }
-    }
-  }
-
-  static __device__ __forceinline__ constexpr int first_tile_of(int part) { return part % kRowParts * kPartTiles; }
-  // Value i of a part among the accumulators.
-  static __device__ __forceinline__ constexpr int place(int part, int i) {
-    return (first_tile_of(part) + i / 2) * 4 + 2 * (part / kRowParts) + i % 2;
-  }
-
+  // z to y in place: the norm, the ops, zeros past the end of a sample; then whole rows at once.
   __device__ __forceinline__ void store_rows(const Walk& walk, int columns, float (&d)[kValues]) const {
-    if (!kVectors || p_.arguments.post_count > 0 || p_.store == Store::kStaged || p_.arguments.lengths != nullptr) {
-      return store_rows_in_turn(walk, columns, d);
+    const Arguments& a = p_.arguments;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const Norm norm = norm_of(h);
+#pragma unroll
+      for (int i = 0; i < kValues / 2; ++i) d[place(h, i)] = norm(d[place(h, i)]);
     }
+#pragma unroll 1
+    for (int s = 0; s < a.post_count; ++s) {
+      const float argument = a.post[s].param;
+      // One choice of the op for all values: where a warp is alone on its scheduler, choosing takes as long as the op
+      // on sixteen of them. These change places, so that the code of each op exists once for them.
+      detail::with_formula(a.post[s].op, [&](const auto& formula) {
+#pragma unroll 1
+        for (int part = 0; part < kValues / kOpValues; ++part) {
+#pragma unroll
+          for (int i = 0; i < kOpValues; ++i) {
+            const float v = formula(d[i], argument);
+#pragma unroll
+            for (int next = i; next + kOpValues < kValues; next += kOpValues) d[next] = d[next + kOpValues];
+            d[kValues - kOpValues + i] = v;
+          }
+        }
+      });
+    }
+    if (a.lengths != nullptr) {
+      const int left = columns_of(walk.column_tile) - 2 * static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) {
+        if (i / 4 * 8 + i % 2 >= left) d[i] = 0.0f;
+      }
+    }
+    if (!kVectors || p_.store == Store::kStaged) return store_staged(walk, d);
     if constexpr (kVectors) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const Norm norm = norm_of(h);
         const int channel = first_channel_ + lane_anew() / 4 + 8 * h;
-        store_row<Element, kTiles8>([&](int i) { return norm(d[i / 2 * 4 + 2 * h + i % 2]); }, threadIdx.x % 4,
-                                    row_of_y(walk, channel), channel < p_.arguments.o ? columns : 0);
+        store_row<Element, kTiles8>([&](int i) { return d[place(h, i)]; }, threadIdx.x % 4, row_of_y(walk, channel),
+                                    channel < a.o ? columns : 0);
       }
+    }
+  }
+
+  // Value i of row h among the accumulators.
+  static __device__ __forceinline__ constexpr int place(int h, int i) { return i / 2 * 4 + 2 * h + i % 2; }
+
+  // Rows that do not start on sectors go by way of the warp's corner of shared memory. The lower row takes the upper
+  // one's place, so that the code exists once.
+  __device__ __forceinline__ void store_staged(const Walk& walk, float (&d)[kValues]) const {
+    const Arguments& a = p_.arguments;
+    const int lane = lane_anew();
+    const Fragment at(lane);
+    const Destination to = {a.y, a.n, a.c_y, a.l_out, first_channel_, {walk.first_sample, walk.first_position, 0}};
+    StagedRows<Element, kTiles8> staged(
+        to, at, lane, reinterpret_cast<Element*>(shared_ + p_.plan.staging + warp_ * p_.plan.staging_bytes));
+#pragma unroll 1
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int first = 0; first < kValues / 2; first += 8) {
+        float step[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) step[i] = first + i < kValues / 2 ? d[place(0, first + i)] : 0.0f;
+        staged.put(step, h, first / 2);
+      }
+#pragma unroll
+      for (int i = 0; i < kValues / 2; ++i) d[place(0, i)] = d[place(1, i)];
     }
   }
 
@@ -373,30 +426,6 @@ class WarpEpilogue {
     if (p_.arguments.groups == 0) return {0.0f, 1.0f, parameters.beta};
     const float2 moments = moment_table()[row >> c_.piece_rows_log2];
     return {moments.x - parameters.bias, moments.y * parameters.gamma, parameters.beta};
-  }
-
-  // Rows that do not start on sectors go by way of the warp's corner of shared memory.
-  __device__ __forceinline__ void store_part(const Walk& walk, int columns, int part,
-                                             const float (&v)[kPartValues]) const {
-    const Arguments& a = p_.arguments;
-    const int lane = lane_anew(), h = part / kRowParts, first_tile = first_tile_of(part);
-    if (!kVectors || p_.store == Store::kStaged) {
-      const Fragment at(lane);
-      const Destination to = {a.y, a.n, a.c_y, a.l_out, first_channel_, {walk.first_sample, walk.first_position, 0}};
-      StagedRows<Element, kTiles8> staged(
-          to, at, lane, reinterpret_cast<Element*>(shared_ + p_.plan.staging + warp_ * p_.plan.staging_bytes));
-#pragma unroll
-      for (int first = 0; first < kPartValues; first += 8) {
-        float step[8];
-#pragma unroll
-        for (int i = 0; i < 8; ++i) step[i] = first + i < kPartValues ? v[first + i] : 0.0f;
-        staged.put(step, h, first_tile + first / 2);
-      }
-    } else if constexpr (kVectors) {
-      const int channel = first_channel_ + lane / 4 + 8 * h;
-      store_row<Element, kPartTiles>([&](int i) { return v[i]; }, lane % 4, row_of_y(walk, channel) + 8 * first_tile,
-                                     channel < a.o ? columns - 8 * first_tile : 0);
-    }
   }
 
   __device__ __forceinline__ Element* row_of_y(const Walk& walk, int channel) const {

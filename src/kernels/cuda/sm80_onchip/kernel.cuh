@@ -262,12 +262,8 @@ __global__ void __launch_bounds__(kThreads, T::kCtasPerSm) onchip(const __grid_c
     for (int i = 0; i < kRowTiles; ++i) {
       TileEpilogue epilogue(p, shared, 4 * i + warp);
       epilogue.place(walk);
-      if constexpr (T::kByWarps) {
-        epilogue.finish_in_turn(walk, d[0]);
-      } else {
-        epilogue.gather(walk);
-        epilogue.finish(walk, d[0]);
-      }
+      if constexpr (!T::kByWarps) epilogue.gather(walk);
+      epilogue.finish(walk, d[0]);
 #pragma unroll
       for (int j = 0; j < T::kAccumulators; ++j) d[0][j] = d[1][j];
     }

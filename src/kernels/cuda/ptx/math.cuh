@@ -10,4 +10,11 @@ __device__ __forceinline__ float exp2_approximate(float x) {
   return power;
 }
 
+// 1 / x to within an ulp; 0 where the result would be subnormal.
+__device__ __forceinline__ float reciprocal_approximate(float x) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+}
+
 }  // namespace convnorm::cuda::ptx

@@ -36,6 +36,7 @@ struct Config : Tiles, Rows {
   int tap_groups;  // stages of a chunk
   int weight_slots;
   bool staggered;  // warpgroups compute one after the other instead of side by side
+  int turn_chunk;  // with which the next one may start
   // A warpgroup that has taken a stage takes the next one `stage_step` slots on; all stages of one warpgroup's tile are
   // `block_slots` slots and an odd number of rounds of the ring if `block_parity`.
   int stage_step;
@@ -64,7 +65,7 @@ struct SharedPlan : EpilogueRegions {
   int weights_empty;  // [weight_slots] the warpgroup that owns the stage: its products are done
   int x_full;         // [x_slots] all that write x, each by itself or by its warp: the chunk is there
   int x_empty;        // [x_slots] all warpgroups: their products with the chunk are done
-  int turn;           // [4], staggered only; the warps of the warpgroup before: it has all the stages that it needs
+  int turn;           // [4], staggered only; the warps of the warpgroup before: it may start
   int prepared;       // all loader warps: `first_tag` and the parameters of the first tile's rows are there
 
   int bytes;

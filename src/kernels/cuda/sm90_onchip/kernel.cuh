@@ -157,7 +157,7 @@ __device__ __forceinline__ void convolve(const Parameters& p, uint32_t shared, i
       const int first_tap = tap, end = min(tap + c.stage_taps, taps);
       // Every warp passes the turn on: if one did for all, the turn could come round again, its barrier two phases on,
       // before a slow warp has seen its own.
-      if (c.staggered && chunk == c.chunks - 1 && end == taps && threadIdx.x % 32 == 0) {
+      if (c.staggered && chunk == c.turn_chunk && end == taps && threadIdx.x % 32 == 0) {
         ptx::mbarrier_arrive(shared + plan.turn + 8 * (warpgroup + 1 == c.warpgroups ? 0 : warpgroup + 1));
       }
       uint32_t a = ptx::descriptor_low(shared + plan.weights + rings.weight_slot * plan.stage_bytes, kStepBytes / 2);

@@ -128,6 +128,10 @@ class Candidate {
     c_.beside = c_.last_shift + std::max(c_.tile_columns - 128, 0);
     c_.halo_rows = Divisor(static_cast<uint32_t>(std::max(c_.beside, 1)));
     c_.stage_step = c_.staggered ? 1 : c_.warpgroups;
+    // Halfway, so that one computes while the other waits for its next stage; but not before every stage whose slot the
+    // next one will wait for is there: its barrier would be two phases behind, which looks like none.
+    const int halfway = c_.chunks / 2, taken = (halfway + 1) * c_.tap_groups;
+    c_.turn_chunk = 2 * c_.stages_per_block() - c_.weight_slots <= taken ? halfway : c_.chunks - 1;
     c_.block_slots = c_.stages_per_block() % c_.weight_slots;
     c_.block_parity = c_.stages_per_block() / c_.weight_slots % 2;
   }

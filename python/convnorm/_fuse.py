@@ -21,13 +21,15 @@ from . import _patterns, _timing
 from ._export import Exported
 from ._held import Held, Unchanged, is_constant
 from ._report import SLOWER, Choice, Entry, FusionReport
-from .nn import forget
+from .nn import forget, keep_no_weight_of
 
 # Modules inside of a traced one: traced along where they are as small as a block.
 _MOST_INSIDE = 12
 _MOST_VARIANTS = 16
 # torch.fx traces by patching classes that all threads use.
 _tracing = threading.RLock()
+# What makes a module worth a look.
+_LAYERS = (nn.Conv1d, nn.ConvTranspose1d, nn.GroupNorm)
 _TYPE_QUESTIONS = {"isinstance", "is_tensor", "type", "hasattr", "issubclass", "callable"}
 
 
@@ -134,7 +136,7 @@ def _hooked(modules: Iterable[nn.Module]) -> bool:
 def _is_small_block(module: nn.Module) -> bool:
     inside = list(module.modules())
     return len(inside) <= _MOST_INSIDE and not _hooked(inside) and any(
-        isinstance(each, (nn.Conv1d, nn.GroupNorm)) for each in inside) and not any(
+        isinstance(each, _LAYERS) for each in inside) and not any(
         _asks_for_types(type(each)) for each in inside)
 
 
@@ -464,7 +466,7 @@ def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
                 type(module) is not nn.Sequential):
             continue
         inside = list(_norms_inside(module))
-        if not inside and (pairs is None or not any(isinstance(each, nn.Conv1d) for each in module.modules())):
+        if not inside and (pairs is None or not any(isinstance(each, _LAYERS) for each in module.modules())):
             continue
         call = calls.get(module)
         variant, choice, why = _try(module, call, pairs)
@@ -508,7 +510,7 @@ def unfuse(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if isinstance(module, _Fused):
             module.__class__ = type(module)._convnorm_class
-        module.__dict__.pop("_convnorm_kept", None)
+        keep_no_weight_of(module)
     return model
 
 

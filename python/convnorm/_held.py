@@ -6,6 +6,9 @@ from typing import Any, Iterable
 from torch import nn
 
 
+_LAYERS = (nn.Conv1d, nn.ConvTranspose1d, nn.GroupNorm)
+
+
 def is_constant(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
@@ -25,7 +28,7 @@ class Held:
         for module in {root: None, **dict.fromkeys(modules)}:
             names = [name for name, value in vars(module).items() if _is_setting(value)]
             self._settings.append((module, names, [vars(module)[name] for name in names]))
-            if isinstance(module, (nn.Conv1d, nn.GroupNorm)):  # others get classes by being fused
+            if isinstance(module, _LAYERS):  # others get classes by being fused
                 self._kinds.append((module, type(module)))
             parent = root
             for name in filter(None, paths.get(module, "").split(".")):

@@ -80,6 +80,16 @@ _kernels = torch.library.Library("convnorm", "IMPL")  # which registers as long 
 _kernels.impl("conv1d_group_norm", _autograd, "Autograd", with_keyset=True)
 
 
+def _phases(keyset: Any, *arguments: Any) -> Tensor:
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
+        raise NotImplementedError("convnorm: torch.ops.convnorm.phases has no gradients; call nn.ConvTranspose1d")
+    with torch._C._AutoDispatchBelowAutograd():
+        return torch.ops.convnorm.phases.default.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
+
+
+_kernels.impl("phases", _phases, "Autograd", with_keyset=True)
+
+
 @torch.library.register_vmap(NAME)
 def _vmap(info: Any, in_dims: tuple, *arguments: Any) -> tuple[Tensor, int]:
     size = info.batch_size

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from . import functional, reference
+from . import _transposed, functional, reference
 from ._attributes import one, output_length, stages_of
-from .nn import WeightId
+from .nn import WeightId, keep_weight_of, kept_number
 from .reference import Operands
 
 IS_MODULE = "convnorm: is a module"  # among the notes of nodes that fetch one
@@ -44,9 +44,12 @@ class Match:
     film: Optional[tuple[fx.Node, fx.Node]] = None
     residual: Optional[fx.Node] = None
     padded: Optional[fx.Node] = None  # padding as a call of its own before the convolution
+    transposed: bool = False  # a ConvTranspose1d, alone; its head is what it was built with
     nodes: list[fx.Node] = field(default_factory=list)  # what the one call replaces, the convolution left out
 
     def describe(self) -> str:
+        if self.transposed:
+            return "transposed conv"
         before = [] if self.pre == "none" else [self.pre]
         return " -> ".join(["conv", *before, *(["norm"] if self.norm is not None else []), *self.post])
 
@@ -141,7 +144,7 @@ def name_of(node: fx.Node) -> str:
 
 class Matcher:
     """Matches of one graph. `modules` are those that it calls; without one, of a graph that calls none. With
-    `convolutions` also those without a norm.
+    `convolutions` also those without a norm, and modules that are transposed ones.
     """
 
     def __init__(self,
@@ -163,6 +166,8 @@ class Matcher:
         for node in self.graph.nodes:
             if self.convolutions and self._is_conv(node) and node not in self._taken:
                 self._keep(self._match_convolution(node), found)
+            elif self.convolutions and self._is_transposed(node):
+                self._keep(Match(node, None, node, (repr(self._module(node)),), transposed=True), found)
         return sorted(found, key=lambda match: self._order[match.conv])
 
     def _keep(self, match: Optional[Match], found: list[Match]) -> None:
@@ -184,6 +189,9 @@ class Matcher:
         module = self._module(node)
         return (isinstance(module, nn.Conv1d) and type(module).forward is nn.Conv1d.forward) or (
             node.op == "call_function" and node.target in _CONVOLUTIONS)
+
+    def _is_transposed(self, node: fx.Node) -> bool:
+        return _transposed.is_taken(self._module(node)) and len(node.args) == 1 and not node.kwargs
 
     def _is_nothing(self, node: fx.Node) -> bool:
         """Whether it hands its input on: Identity, and Dropout in eval mode."""
@@ -486,7 +494,7 @@ def run_modules(head: tuple, pre: str, post: tuple[str, ...], x: Tensor, conv: n
                 *others: Any) -> Tensor:
     """A chain whose parameters are those of modules."""
     weight = _current_weight(conv)
-    kept = 0 if conv.training or not isinstance(weight, nn.Parameter) else conv._convnorm_kept.number
+    kept = 0 if conv.training or not isinstance(weight, nn.Parameter) else kept_number(conv)
     gamma, beta = (None, None) if norm is None else (_parameter(norm, "weight"), _parameter(norm, "bias"))
     try:
         return run_tensors(head, pre, post, x, weight, _parameter(conv, "bias"), gamma, beta, *others, weight_id=kept)
@@ -520,11 +528,11 @@ def _replace(graph: fx.Graph, match: Match, modules: dict[str, nn.Module], weigh
         others = (slope(match.pre_slope), slope(match.slope), scale, shift, match.residual)
         start = (match.head, match.pre, tuple(match.post), x)
         if match.conv.op == "call_module" and (match.norm is None or match.norm.op == "call_module"):
-            conv = modules[match.conv.target]
-            if not hasattr(conv, "_convnorm_kept"):
-                conv._convnorm_kept = WeightId()
+            keep_weight_of(modules[match.conv.target])
+            conv = _module_of(graph, match.conv)
             norm = None if match.norm is None else _module_of(graph, match.norm)
-            call = graph.call_function(run_modules, (*start, _module_of(graph, match.conv), norm, *others))
+            call = (graph.call_function(_transposed.run, (x, conv)) if match.transposed else
+                    graph.call_function(run_modules, (*start, conv, norm, *others)))
         else:
             tensors = _parameters(graph, match, modules)
             call = graph.call_function(run_tensors, (*start, *tensors, *others), {"weight_id": weight_id})

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from . import _patterns
-from .nn import WeightId
+from .nn import WeightId, keep_no_weight_of, kept_number
 
 _SECONDS = 0.3  # of one pair, about; slow ones take at least _FEWEST rounds
 _FEWEST, _MOST = 7, 15
@@ -132,7 +132,7 @@ class Pairs:
             for each in given), *(tuple(each.shape) for each in _parameters(match, modules)))
         if key not in self._known:
             conv = modules.get(match.conv.target) if match.conv.op == "call_module" else None
-            kept_before = hasattr(conv, "_convnorm_kept")
+            kept_before = conv is not None and kept_number(conv) != 0
             as_it_stands = self._call(module, plain, given, "as it stands")
             found = _patterns.Matcher(plain, modules, convolutions=True).matches()
             if len(found) != 1 or found[0].describe() != match.describe():
@@ -143,7 +143,7 @@ class Pairs:
             on_gpu = any(isinstance(each, Tensor) and each.is_cuda for each in given)
             self._known[key] = times_as_fast(as_it_stands, as_one_call, on_gpu)
             if conv is not None and not kept_before:  # the packed weight of a chain that may be left alone
-                conv.__dict__.pop("_convnorm_kept", None)
+                keep_no_weight_of(conv)
         return self._known[key]
 
     def _call(self, module: nn.Module, graph: fx.Graph, given: list[Any], name: str) -> Callable[[], Any]:

@@ -67,6 +67,13 @@ def _carry_tangents(operands: reference.Operands) -> bool:
         each is not None and forward_ad.unpack_dual(each).tangent is not None for each in operands)
 
 
+def is_watched(*tensors: Optional[Tensor]) -> bool:
+    """Whether more than the numbers of a call is asked for: gradients, other types, a transform, a graph."""
+    return (_is_compiling() or _autocast_is_on() or _transform() is not None or forward_ad._current_level >= 0
+            or _trace() is not None or torch._C._len_torch_dispatch_stack() > 0
+            or _grad_is_on() and any(each is not None and each.requires_grad for each in tensors))
+
+
 def apply(line: str, weight_id: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], gamma: Optional[Tensor],
           beta: Optional[Tensor], *others: Optional[Tensor]) -> Tensor:
     """The operator, where gradients are off past what records them; `others` as in `reference.Operands`."""

@@ -58,6 +58,42 @@ class WeightId:
         return WeightId, ()
 
 
+def keep_weight_of(conv: nn.Module) -> None:
+    """Lets the packed weight of one of PyTorch's layers be kept."""
+    if "_convnorm_kept" not in conv.__dict__:
+        conv._convnorm_kept = WeightId()
+
+
+def keep_no_weight_of(conv: nn.Module) -> None:
+    conv.__dict__.pop("_convnorm_kept", None)
+
+
+def kept_number(conv: nn.Module) -> int:
+    """0 where nothing is kept, also once a part of a fused network was given back its own classes."""
+    kept = conv.__dict__.get("_convnorm_kept")
+    return 0 if kept is None else kept.number
+
+
+def _beside(tensor: Tensor, x: Tensor) -> bool:
+    return tensor.get_device() == x.get_device() and tensor.is_cpu == x.is_cpu
+
+
+_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def plain_parameters(x: Tensor, layer: nn.Module) -> Optional[tuple[Tensor, Optional[Tensor]]]:
+    """Weight and bias of one of PyTorch's layers where a call asks for numbers alone, in types the operator has."""
+    own = layer._parameters
+    weight, bias = own.get("weight"), own.get("bias")
+    if layer.training or type(x) is not Tensor or type(weight) is not nn.Parameter or "bias" not in own:
+        return None
+    if x.dtype not in _TYPES or x.dtype is not weight.dtype or not (x.is_cuda or x.is_cpu) or not _beside(weight, x):
+        return None
+    if bias is not None and (type(bias) is not nn.Parameter or bias.dtype is not x.dtype or not _beside(bias, x)):
+        return None
+    return None if functional.is_watched(x, weight, bias) else (weight, bias)
+
+
 register_optimizer_step_post_hook(_forget_stepped)
 
 _PADDING_MODES = ("zeros", "reflect", "replicate")

@@ -65,6 +65,10 @@ STABLE_TORCH_LIBRARY(convnorm, library) {
       "int weight_id=0, Tensor? lengths=None, Tensor? pre_slope=None, Tensor? post_slope=None, Tensor? "
       "film_scale=None, "
       "Tensor? film_shift=None, Tensor? residual=None) -> str");
+  // A transposed convolution's results, its channels' `stride` positions between two inputs as channels of their own:
+  // x (N, C_in, L), weight (C_in, C_out, K) -> (N, C_out * stride, positions). See phases.hpp.
+  library.def(
+      "phases(Tensor x, Tensor weight, str attributes, int stride, int left, int taps, int weight_id=0) -> Tensor");
   library.def("forget_weight(int weight_id) -> ()");
   library.def("forget_packed(Tensor[] weights) -> ()");
   library.def("release_weight(int weight_id) -> ()");
@@ -73,6 +77,7 @@ STABLE_TORCH_LIBRARY(convnorm, library) {
 
 STABLE_TORCH_LIBRARY_IMPL(convnorm, CPU, library) {
   library.impl("conv1d_group_norm", TORCH_BOX(&run<kCpu>));
+  library.impl("phases", TORCH_BOX(&run_phases<kCpu>));
   library.impl("path", TORCH_BOX(&path<kCpu>));
 }
 

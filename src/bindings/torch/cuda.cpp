@@ -84,6 +84,7 @@ constexpr Backend kCuda = {
 
 STABLE_TORCH_LIBRARY_IMPL(convnorm, CUDA, library) {
   library.impl("conv1d_group_norm", TORCH_BOX(&run<kCuda>));
+  library.impl("phases", TORCH_BOX(&run_phases<kCuda>));
   library.impl("path", TORCH_BOX(&path<kCuda>));
 }
 

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "bindings/torch/phases.hpp"
 #include "bindings/torch/plans.hpp"
 #include "bindings/torch/weights.hpp"
 
@@ -92,7 +93,7 @@ PlanCache& plan_cache() {
 
 std::shared_ptr<const Plan> plan_for(const Backend& backend, const Inputs& in) {
   check_rank_3("x", in.x, channels_last(in.attributes) ? "(N, L, C_in)" : "(N, C_in, L)");
-  check_rank_3("weight", in.weight, "(C_out, C_in/groups, K)");
+  check_rank_3("weight", in.weight, in.phases ? "(C_in, C_out, K)" : "(C_out, C_in/groups, K)");
   if (in.x.is_cpu() != (backend.device == CONVNORM_CPU)) {
     refuse("x is on " + device_of(in.x) + ", but another tensor is on a device of the kind " + backend.name +
            "; move them to one device");
@@ -102,12 +103,14 @@ std::shared_ptr<const Plan> plan_for(const Backend& backend, const Inputs& in) {
            "; give both or none");
   }
   const bool nlc = channels_last(in.attributes);
+  const auto [o, c_per_group, k] = in.phases ? shape_of_phases(*in.phases, in.weight)
+                                             : std::array{in.weight.size(0), in.weight.size(1), in.weight.size(2)};
   auto plan = plan_cache().find_or_create({.attributes = in.attributes,
                                            .n = in.x.size(0),
                                            .c = in.x.size(nlc ? 2 : 1),
                                            .l = in.x.size(nlc ? 1 : 2),
-                                           .o = in.weight.size(0),
-                                           .k = in.weight.size(2),
+                                           .o = o,
+                                           .k = k,
                                            .dtype = io_dtype(in.x),
                                            .bias = in.bias.has_value(),
                                            .affine = in.gamma.has_value(),
@@ -121,12 +124,11 @@ std::shared_ptr<const Plan> plan_for(const Backend& backend, const Inputs& in) {
     refuse("weight has dtype " + name_of(type) + ", but x has " + name_of(in.x.scalar_type()) +
            "; give weight that dtype, or float32, which is rounded when the weight is packed");
   }
-  if (const int64_t taken = in.weight.size(1) * plan->problem.conv_groups; taken != plan->problem.c) {
+  if (const int64_t taken = c_per_group * plan->problem.conv_groups; taken != plan->problem.c) {
     refuse("x " + shape_of(in.x) + " has " + std::to_string(plan->problem.c) + " channels, but weight " +
            shape_of(in.weight) + " with groups=" + std::to_string(plan->problem.conv_groups) + " takes " +
            std::to_string(taken));
   }
-  check_shape("weight", in.weight, {plan->problem.o, plan->problem.c / plan->problem.conv_groups, plan->problem.k});
   return plan;
 }
 
@@ -281,7 +283,7 @@ Tensor conv1d_group_norm(const Backend& backend, Inputs in) {
   Tensor y = new_y(*plan, in.x);
   if (y.numel() == 0) return y;
   const convnorm_launch launch = backend.launch(in.x.get_device_index());
-  const PackedWeight packed = weight_cache().packed(backend, launch, in.weight_id, plan, in.weight);
+  const PackedWeight packed = weight_cache().packed(backend, launch, in.weight_id, plan, in.weight, in.phases);
   const Workspace workspace(*plan, in.x);
   arguments.tensors.packed_weight = packed.bytes.const_data_ptr();
   arguments.tensors.y = y.mutable_data_ptr();

@@ -16,6 +16,15 @@ namespace convnorm_torch {
 using torch::stable::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
+// How a convolution's weight is made of a transposed one's; see phases.hpp.
+struct Phases {
+  int64_t stride;
+  int64_t left;  // zeros before the transposed weight's first tap
+  int64_t taps;  // of the convolution; taps * stride - left - K zeros follow the last one
+
+  bool operator==(const Phases&) const = default;
+};
+
 // The arguments of torch.ops.convnorm.conv1d_group_norm, in its order; their shapes stand at its definition in cpu.cpp.
 struct Inputs {
   Tensor x;
@@ -31,6 +40,7 @@ struct Inputs {
   OptionalTensor film_scale;
   OptionalTensor film_shift;
   OptionalTensor residual;
+  std::optional<Phases> phases;  // given: `weight` is a transposed convolution's (C_in, C_out, K)
 };
 
 // Uninitialised bytes on the device of `like`.

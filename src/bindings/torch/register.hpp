@@ -18,6 +18,15 @@ Tensor run(Tensor x, Tensor weight, OptionalTensor bias, OptionalTensor gamma, O
 }
 
 template <const Backend& backend>
+Tensor run_phases(Tensor x, Tensor weight, std::string attributes, int64_t stride, int64_t left, int64_t taps,
+                  int64_t weight_id) {
+  Inputs inputs{.x = std::move(x), .weight = std::move(weight), .attributes = std::move(attributes)};
+  inputs.weight_id = weight_id;
+  inputs.phases = {.stride = stride, .left = left, .taps = taps};
+  return conv1d_group_norm(backend, std::move(inputs));
+}
+
+template <const Backend& backend>
 std::string path(Tensor x, Tensor weight, OptionalTensor bias, OptionalTensor gamma, OptionalTensor beta,
                  std::string attributes, int64_t weight_id, OptionalTensor lengths, OptionalTensor pre_slope,
                  OptionalTensor post_slope, OptionalTensor film_scale, OptionalTensor film_shift,

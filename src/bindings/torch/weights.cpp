@@ -5,6 +5,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "bindings/torch/phases.hpp"
+
 namespace convnorm_torch {
 
 namespace {
@@ -26,8 +28,9 @@ T ask(const char* question, const Tensor& tensor) {
 Tensor detached(const Tensor& tensor) { return ask<Tensor>("aten::detach", tensor); }
 
 void pack_into(const Plan& plan, const convnorm_launch& launch, const Tensor& weight,
-               torch::headeronly::ScalarType dtype, Tensor& packed) {
-  Tensor dense = weight.scalar_type() == dtype ? weight : torch::stable::to(weight, dtype);
+               const std::optional<Phases>& phases, torch::headeronly::ScalarType dtype, Tensor& packed) {
+  Tensor dense = phases ? arranged(*phases, weight) : weight;
+  if (dense.scalar_type() != dtype) dense = torch::stable::to(dense, dtype);
   if (!dense.is_contiguous()) dense = torch::stable::contiguous(dense);
   expect_ok(
       convnorm_pack_weight(plan.handle, dense.const_data_ptr(), packed.mutable_data_ptr(), plan.packed_bytes, &launch));
@@ -53,11 +56,12 @@ Tensor new_bytes(const Tensor& like, size_t bytes) {
 }
 
 PackedWeight WeightCache::packed(const Backend& backend, const convnorm_launch& launch, int64_t id,
-                                 const std::shared_ptr<const Plan>& plan, const Tensor& weight) {
+                                 const std::shared_ptr<const Plan>& plan, const Tensor& weight,
+                                 const std::optional<Phases>& phases) {
   const auto dtype = scalar_type(plan->problem.dtype);
   const auto pack_once = [&] {
     Tensor packed = new_bytes(weight, plan->packed_bytes);
-    pack_into(*plan, launch, weight, dtype, packed);
+    pack_into(*plan, launch, weight, phases, dtype, packed);
     return PackedWeight{packed, nullptr};
   };
   if (id == 0) return pack_once();
@@ -65,9 +69,11 @@ PackedWeight WeightCache::packed(const Backend& backend, const convnorm_launch& 
   const std::lock_guard lock(mutex_);
   std::vector<Entry>& entries = entries_[id];
   const auto found = std::ranges::find(entries, plan, &Entry::plan);
-  // Strides, because `weight.data = weight.data.transpose(0, 1)` changes nothing else.
+  // Strides, because `weight.data = weight.data.transpose(0, 1)` changes nothing else; sizes, because transposed
+  // convolutions of several have the same plan.
   if (found != entries.end() && found->weight.const_data_ptr() == weight.const_data_ptr() &&
       std::ranges::equal(found->weight.strides(), weight.strides()) &&
+      std::ranges::equal(found->weight.sizes(), weight.sizes()) && found->phases == phases &&
       found->version == ask<int64_t>("aten::_version", weight)) {
     if (std::ranges::find(found->users, launch.stream) == found->users.end()) found->users.push_back(launch.stream);
     if (!backend.capturing(launch)) return {found->packed, nullptr};
@@ -80,8 +86,9 @@ PackedWeight WeightCache::packed(const Backend& backend, const convnorm_launch& 
   if (found != entries.end()) {
     // Into the same memory, so that graphs captured with it see the new weight.
     for (void* user : found->users) backend.order(user, launch.stream);
-    pack_into(*plan, launch, weight, dtype, found->packed);
+    pack_into(*plan, launch, weight, phases, dtype, found->packed);
     found->weight = detached(weight);
+    found->phases = phases;
     found->version = version;
     backend.wait(launch);
     return {found->packed, nullptr};
@@ -89,10 +96,11 @@ PackedWeight WeightCache::packed(const Backend& backend, const convnorm_launch& 
   // Now, because a plan may allocate, which must not be while a graph is captured.
   std::shared_ptr<const Plan> dependent = backend.device == CONVNORM_CUDA ? with_constant_weights(*plan) : nullptr;
   Tensor packed = backend.lasting_bytes(weight, plan->packed_bytes, launch);
-  pack_into(*plan, launch, weight, dtype, packed);
+  pack_into(*plan, launch, weight, phases, dtype, packed);
   Entry entry{.plan = plan,
               .dependent = std::move(dependent),
               .weight = detached(weight),
+              .phases = phases,
               .version = version,
               .packed = packed,
               .backend = &backend,

@@ -22,11 +22,12 @@ struct PackedWeight {
 
 class WeightCache {
  public:
-  // The weight (C_out, C_in/conv_groups, K) packed for `plan`. With id 0, or for a weight whose changes PyTorch does
-  // not count, it is packed for this call alone. While a graph is captured a packed form that is up to date is used as
-  // it is, and another one becomes part of the graph.
+  // The weight (C_out, C_in/conv_groups, K), or (C_in, C_out, K) with `phases`, packed for `plan`. With id 0, or for a
+  // weight whose changes PyTorch does not count, it is packed for this call alone. While a graph is captured a packed
+  // form that is up to date is used as it is, and another one becomes part of the graph.
   PackedWeight packed(const Backend& backend, const convnorm_launch& launch, int64_t id,
-                      const std::shared_ptr<const Plan>& plan, const Tensor& weight);
+                      const std::shared_ptr<const Plan>& plan, const Tensor& weight,
+                      const std::optional<Phases>& phases);
 
   // Packs the weights of one id again at their next calls, in the same memory.
   void forget(int64_t id);
@@ -44,6 +45,7 @@ class WeightCache {
     // promise is kept. Null where it means nothing.
     std::shared_ptr<const Plan> dependent;
     Tensor weight;  // holds its memory, so that no other tensor can take its address while this entry lives
+    std::optional<Phases> phases;
     int64_t version;
     Tensor packed;
     const Backend* backend;

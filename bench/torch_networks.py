@@ -3,6 +3,7 @@
 in the last by Inductor alone and through the backend "convnorm".
 
 usage: torch_networks.py [--device cuda|cpu] [--dtype float32|float16|bfloat16] [--only TEXT] [--small] [--skip-compile]
+       [--graphs-alone]
 
 Each chain of the fused network is timed first, and left alone where it would be slower; those are printed.
 Results are compared before anything is timed, in the precision class of PyTorch's defaults (TF32 for convolutions on
@@ -106,6 +107,7 @@ def main():
     parser.add_argument("--only", default="", help="networks whose titles, with a comma at their end, hold this text")
     parser.add_argument("--small", action="store_true", help="a network that any machine computes in a moment")
     parser.add_argument("--skip-compile", action="store_true")
+    parser.add_argument("--graphs-alone", action="store_true", help="timing='graph': fuse what is faster in graphs")
     options = parser.parse_args()
     name = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     dtype = getattr(torch, options.dtype)
@@ -123,7 +125,7 @@ def main():
         inputs = tuple(each.to(options.device, dtype if each.is_floating_point() else None)
                        if isinstance(each, torch.Tensor) else each for each in inputs)
         fused = copy.deepcopy(plain)
-        report = convnorm.fuse(fused, inputs)
+        report = convnorm.fuse(fused, inputs, timing="graph" if options.graphs_alone else None)
         with torch.no_grad():
             wanted = first(plain(*inputs))
             far = ((first(fused(*inputs)) - wanted).abs().max() / wanted.abs().max()).item()

@@ -360,7 +360,7 @@ def _put_back_if_slower(module: nn.Module, variant: _Variant, choice: Choice, pa
                         arguments: list[Any]) -> None:
     """On GPUs eager calls often take what the host takes, of which a fused class asks more than its chains alone."""
     kind = type(module)
-    if not any(isinstance(each, Tensor) and each.is_cuda for each in arguments):
+    if pairs.graphs_alone or not any(isinstance(each, Tensor) and each.is_cuda for each in arguments):
         return
     key = (kind._convnorm_class, *(match.describe() for match in variant.matches),
            *(tuple(each.shape) if isinstance(each, Tensor) else each for each in arguments))
@@ -422,40 +422,10 @@ class _Report:
             self.left(prefix, name, SLOWER, gain)
 
 
-def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
-         timing: Optional[bool] = None) -> FusionReport:
-    """Finds Conv1d -> GroupNorm -> activation -> FiLM, residual in `model` and fuses it where it stands.
-
-    Args:
-        model: any network. Its modules, parameters and the names in its state_dict stay.
-        example_inputs: arguments of one call, or its only one. With them results are compared in eval mode, and a
-            network whose results changed gets back its original modules; and modules that torch.fx cannot trace are
-            exported for inputs like these.
-        timing: whether each chain is timed on the example, in eval mode, as it stands and fused, on GPUs eagerly and in
-            graphs; those that would be slower are left alone, and convolutions without a norm are fused where that is
-            faster. None: where there are example inputs.
-
-    Returns:
-        The report; its `model` is the same object, or the fused model where that had to be another one.
-
-    Raises:
-        TypeError: model is no module.
-        ValueError: timing=True without example inputs.
-        Whatever the model raises on the example inputs.
-    """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}, but it must be a torch.nn.Module")
-    if timing and example_inputs is None:
-        raise ValueError("timing=True needs example_inputs")
-    if isinstance(example_inputs, Tensor):
-        example_inputs = (example_inputs,)
+def _fuse_modules(model: nn.Module, calls: dict[nn.Module, _Call], pairs: Optional[_timing.Pairs]) -> _Report:
+    """Fuses what there is in `model`. `pairs`: where chains are timed; `calls`: of an example run."""
     report = _Report()
     done: set[nn.Module] = set()
-    pairs = _timing.Pairs() if timing or (timing is None and example_inputs is not None) else None
-    before, calls, modes = None, {}, {module: module.training for module in model.modules()}
-    if example_inputs is not None:
-        model.eval()
-        before = _run_in_eval_mode(model, example_inputs, calls)
     for path, module in list(model.named_modules()):
         prefix = f"{path}." if path else ""
         if isinstance(module, _Fused):
@@ -496,6 +466,75 @@ def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
             report.left(prefix, name, why)
     for name, _ in _norms_inside(model):
         report.left("", name, "no forward pass that could be traced calls it after a Conv1d")
+    return report
+
+
+def _is_slower_in_eager_calls(model: nn.Module, inputs: tuple, pairs: _timing.Pairs) -> bool:
+    fused = [(module, type(module)) for module in model.modules() if isinstance(module, _Fused)]
+    if not fused:
+        return False
+
+    def as_it_was() -> Any:
+        for module, kind in fused:
+            module.__class__ = kind._convnorm_class
+        return model(*inputs)
+
+    def as_it_is() -> Any:
+        for module, kind in fused:
+            module.__class__ = kind
+        return model(*inputs)
+
+    try:
+        return pairs.gain_of_calls(("the model",), as_it_was, as_it_is) < 1
+    finally:
+        for module, kind in fused:
+            module.__class__ = kind
+
+
+def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
+         timing: Union[None, bool, str] = None) -> FusionReport:
+    """Finds Conv1d -> GroupNorm -> activation -> FiLM, residual in `model` and fuses it where it stands.
+
+    Args:
+        model: any network. Its modules, parameters and the names in its state_dict stay.
+        example_inputs: arguments of one call, or its only one. With them results are compared in eval mode, and a
+            network whose results changed gets back its original modules; and modules that torch.fx cannot trace are
+            exported for inputs like these.
+        timing: whether each chain is timed on the example, in eval mode, as it stands and fused, on GPUs in graphs;
+            those that would be slower are left alone, and convolutions without a norm are fused where that is faster.
+            If eager calls of the model on a GPU were slower then, chains and modules must be as fast in eager calls
+            too. None: where there are example inputs. "graph": so, but eager calls on GPUs may become slower.
+
+    Returns:
+        The report; its `model` is the same object, or the fused model where that had to be another one.
+
+    Raises:
+        TypeError: model is no module.
+        ValueError: timing without example inputs, or by another name.
+        Whatever the model raises on the example inputs.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}, but it must be a torch.nn.Module")
+    if isinstance(timing, str) and timing != "graph":
+        raise ValueError(f"timing={timing!r} must be True, False, None or 'graph'")
+    if timing and example_inputs is None:
+        raise ValueError(f"timing={timing!r} needs example_inputs")
+    if isinstance(example_inputs, Tensor):
+        example_inputs = (example_inputs,)
+    before, calls, modes = None, {}, {module: module.training for module in model.modules()}
+    if example_inputs is not None:
+        model.eval()
+        before = _run_in_eval_mode(model, example_inputs, calls)
+    timed = timing or timing is None and example_inputs is not None
+    leaves = torch.utils._pytree.tree_leaves(example_inputs)
+    if timed and any(isinstance(each, Tensor) and each.is_cuda for each in leaves):
+        pairs = _timing.Pairs(graphs_alone=True)
+        report = _fuse_modules(model, calls, pairs)
+        if timing != "graph" and _is_slower_in_eager_calls(model, example_inputs, pairs):
+            unfuse(model)
+            report = _fuse_modules(model, calls, _timing.Pairs())
+    else:
+        report = _fuse_modules(model, calls, _timing.Pairs() if timed else None)
     entries = report.entries
     if before is not None and not _close(before, _run_in_eval_mode(model, example_inputs)):
         unfuse(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import statistics
 import time
 from typing import Any, Callable, Iterable, Optional
 
@@ -14,9 +15,11 @@ from . import _patterns
 from .nn import WeightId, keep_no_weight_of, kept_number
 
 _SECONDS = 0.3  # of one pair, about; slow ones take at least _FEWEST rounds
-_FEWEST, _MOST = 7, 15
+_FEWEST, _MOST = 7, 31
 _SECONDS_OF_A_ROUND = 1e-3  # calls that are shorter are timed several at once
 _GRAPH_CALLS = 20
+#: By how much longer eager calls on a GPU may take: two measurements of the same call differ by 0.02.
+SAME = 0.03
 
 
 class _Lookup(ast.NodeTransformer):
@@ -88,10 +91,14 @@ def _inputs_of(graph: fx.Graph, match: _patterns.Match) -> tuple[list[fx.Node], 
 class Pairs:
     """Chains of one network. Equal ones are timed once."""
 
-    def __init__(self, compiled: Optional[Callable[[fx.GraphModule, list[Any]], Callable]] = None) -> None:
-        """`compiled` makes of a graph and its inputs what is timed; without it the graph's code is."""
+    def __init__(self, compiled: Optional[Callable[[fx.GraphModule, list[Any]], Callable]] = None,
+                 graphs_alone: bool = False) -> None:
+        """`compiled` makes of a graph and its inputs what is timed; without it the graph's code is. `graphs_alone`:
+        eager calls on GPUs do not count.
+        """
         self._known: dict[tuple, Optional[float]] = {}
         self._compiled = compiled
+        self.graphs_alone = graphs_alone
 
     def gains(self, module: nn.Module, graph: fx.Graph, matches: list[_patterns.Match], modules: dict[str, nn.Module],
               inputs: list[Any]) -> list[Optional[float]]:
@@ -114,7 +121,7 @@ class Pairs:
             with torch.no_grad():
                 plain()
                 fused()
-                self._known[key] = _ratio(plain, fused, True)
+                self._known[key] = _counted(_ratio(plain, fused, True))
         return self._known[key]
 
     def _gain(self, module: nn.Module, match: _patterns.Match, inside: list[fx.Node], values: dict[fx.Node, Any],
@@ -141,7 +148,7 @@ class Pairs:
             _patterns.replace_all(plain, found, modules, (lambda: kept.number) if keeps else None)
             as_one_call = self._call(module, plain, given, "as one call")
             on_gpu = any(isinstance(each, Tensor) and each.is_cuda for each in given)
-            self._known[key] = times_as_fast(as_it_stands, as_one_call, on_gpu)
+            self._known[key] = times_as_fast(as_it_stands, as_one_call, on_gpu, self.graphs_alone)
             if conv is not None and not kept_before:  # the packed weight of a chain that may be left alone
                 keep_no_weight_of(conv)
         return self._known[key]
@@ -161,17 +168,22 @@ def _parameters(match: _patterns.Match, modules: dict[str, nn.Module]) -> Iterab
     return (each for module in called for each in module.parameters())
 
 
-def times_as_fast(plain: Callable, fused: Callable, on_gpu: bool) -> float:
-    """How many times as fast `fused` is; on GPUs the lesser of eager calls and of graphs."""
+def times_as_fast(plain: Callable, fused: Callable, on_gpu: bool, graphs_alone: bool = False) -> float:
+    """How many times as fast `fused` is; on GPUs the lesser of eager calls, up to SAME, and of graphs."""
     plain()
     fused()
-    gain = _ratio(plain, fused, on_gpu)
-    if on_gpu and gain >= 1:
-        try:
-            gain = min(gain, _ratio(_replay(plain), _replay(fused), True))
-        except RuntimeError:  # what cannot be captured is called eagerly
-            torch.cuda.synchronize()
-    return gain
+    eager = float("inf") if on_gpu and graphs_alone else _ratio(plain, fused, on_gpu)
+    if not on_gpu or _counted(eager) < 1:
+        return eager
+    try:
+        return min(_counted(eager), _ratio(_replay(plain), _replay(fused), True))
+    except RuntimeError:  # what cannot be captured is called eagerly
+        torch.cuda.synchronize()
+        return _ratio(plain, fused, True) if graphs_alone else eager
+
+
+def _counted(eager: float) -> float:
+    return 1.0 if 1 - SAME <= eager < 1 else eager
 
 
 def _ratio(plain: Callable, fused: Callable, on_gpu: bool) -> float:
@@ -186,9 +198,13 @@ def _ratio(plain: Callable, fused: Callable, on_gpu: bool) -> float:
     once = seconds(plain, 1) + seconds(fused, 1)
     times = max(1, min(50, int(2 * _SECONDS_OF_A_ROUND / max(once, 1e-9))))
     rounds = max(_FEWEST, min(_MOST, int(_SECONDS / max(once * times, 1e-9))))
-    both = [(seconds(plain, times), seconds(fused, times)) for _ in range(rounds)]
-    # Load of other programs only adds to a time.
-    return min(each[0] for each in both) / min(each[1] for each in both)
+    both = []
+    for number in range(rounds):  # in turns and in either order, so that what slows the machine slows both
+        if number % 2 == 0:
+            both.append((seconds(plain, times), seconds(fused, times)))
+        else:
+            both.append((seconds(fused, times), seconds(plain, times))[::-1])
+    return statistics.median(before / after for before, after in both)
 
 
 def _replay(call: Callable) -> Callable:

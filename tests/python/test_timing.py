@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import convnorm
-from convnorm import _timing
+from convnorm import _fuse, _timing
 from support import expect_close, x_fill
 from test_fuse import X, Film, block, calls, seed  # noqa: F401  (fixtures)
 
@@ -23,7 +23,7 @@ def timed(monkeypatch):
     asked = []
 
     def clock(answers):
-        def answer(plain, fused, on_gpu):
+        def answer(plain, fused, *_how):
             expect_close(fused(), plain())
             asked.append(plain)
             return answers[min(len(asked), len(answers)) - 1]
@@ -91,8 +91,33 @@ def test_without_examples_nothing_is_timed(timed):
     asked = timed([0.5])
     assert len(convnorm.fuse(network()).fused) == 2 and not asked
     assert len(convnorm.fuse(network(), X, timing=False).fused) == 2 and not asked
-    with pytest.raises(ValueError, match="needs example_inputs"):
-        convnorm.fuse(network(), timing=True)
+    for timing in (True, "graph"):
+        with pytest.raises(ValueError, match="needs example_inputs"):
+            convnorm.fuse(network(), timing=timing)
+    with pytest.raises(ValueError, match="timing='graphs' must be"):
+        convnorm.fuse(network(), X, timing="graphs")
+
+
+@pytest.mark.parametrize("gain, slower", [(0.9, True), (1.0, False)])
+def test_eager_calls_of_the_model_are_compared_with_those_before(gain, slower, calls, monkeypatch):
+    model = network()
+    assert not _fuse._is_slower_in_eager_calls(model, X, _timing.Pairs())  # nothing is fused
+    convnorm.fuse(model, X, timing=False)
+    kind = type(model)
+
+    def gain_of_calls(_, key, plain, fused):
+        for call, count in ((plain, 0), (fused, 2), (plain, 0)):
+            calls.clear()
+            call()
+            assert len(calls) == count
+        return gain
+
+    monkeypatch.setattr(_timing.Pairs, "gain_of_calls", gain_of_calls)
+    assert _fuse._is_slower_in_eager_calls(model, X, _timing.Pairs()) == slower and type(model) is kind
+
+
+def test_what_two_measurements_differ_by_counts_as_none():
+    assert [_timing._counted(each) for each in (0.5, 0.96, 0.98, 1.0, 1.5)] == [0.5, 0.96, 1.0, 1.0, 1.5]
 
 
 def test_the_clock_tells_slow_from_fast():

@@ -178,8 +178,7 @@ class Cta {
   // happen while the kernel before still runs, for which all wait before they read or write anything of the caller's.
   __device__ __forceinline__ void request_batch(int batch, bool is_first) {
     const auto* weight = static_cast<const float*>(a_.packed_weight());
-    // What is read once must not push out y, which is written back at leisure.
-    const uint64_t policy = c_.batches == 1 || a_.groups == 0 ? ptx::evict_first_policy() : ptx::evict_normal_policy();
+    left_ = {};
     __syncwarp();  // all lanes have read what was there
     bool wanted = false, waits = is_first;
     const auto wait_once = [&] {
@@ -192,20 +191,47 @@ class Cta {
       if (lane_ == 0) jobs()[held] = j;
       wait_once();
       const auto input = static_cast<int>(c_.by_multiplier.divide(static_cast<uint32_t>(j.channel)));
-      load_row<Element>(a_, j, input, weight, row_at(held), weights_at(held), lane_, policy);
+      left_ = load_row(a_, j, input, weight, row_at(held), weights_at(held), lane_, in_parts(), policy());
       wanted = wanted || held == own_parameter_of();
     });
     wait_once();
     if (is_first) let_successor_begin();
-    ptx::commit_copies();
+    if (left_.end == 0) ptx::commit_copies();
     __syncwarp();
     // Each lane one parameter of one of the warp's jobs, all at the same time.
     own_parameter_ = 0;
     if (wanted) own_parameter_ = parameter(lane_ % kParameters, jobs()[own_parameter_of()].channel);
   }
 
-  __device__ __forceinline__ void await_batch(int batch) const {
-    ptx::wait_copies<0>();
+  // Whether a warp has one row, which is measured while it arrives.
+  __device__ __forceinline__ bool in_parts() const {
+    return T::kInParts && a_.groups > 0 && c_.batches == 1 && c_.held <= kWarps;
+  }
+
+  // What is read once must not push out y, which is written back at leisure.
+  __device__ __forceinline__ uint64_t policy() const {
+    return c_.batches == 1 || a_.groups == 0 ? ptx::evict_first_policy() : ptx::evict_normal_policy();
+  }
+
+  // Until the places before `end` of a row that comes in parts are there.
+  __device__ __forceinline__ void await_places(int end) {
+    if (min(end, left_.end) <= left_.there()) return;
+    while (min(end, left_.end) > left_.there()) await_part();
+    __syncwarp();
+  }
+  __device__ __forceinline__ void await_part() {
+    ptx::wait_copies<kPartsAhead - 1>();
+    left_.request_part(lane_, policy());
+    ptx::commit_copies();
+  }
+
+  // All of the batch, or the first part of a row that comes in parts.
+  __device__ __forceinline__ void await_batch(int batch) {
+    if (left_.end > 0) {
+      await_part();
+    } else {
+      ptx::wait_copies<0>();
+    }
     const uint32_t begin = first_job_ + static_cast<uint32_t>(batch) * c_.held;
     if (own_parameter_of() < c_.held && begin + own_parameter_of() < end_job_) {
       reinterpret_cast<float*>(channels() + own_parameter_of())[lane_ % kParameters] = own_parameter_;
@@ -258,6 +284,7 @@ class Cta {
     bool has_reference = false;
     T::for_each_tile(r, j.valid, [&](int base) {
       Values v;
+      if constexpr (T::kInParts) await_places(T::reach(r, j.positions, base));
       const bool all = compute(r, c, j.positions, j.valid, base, v);
       if constexpr (T::kKeeps) {
 #pragma unroll
@@ -277,6 +304,7 @@ class Cta {
       sums.template add<T::kOutputs>(
           all, [&](int i) { return v[i] - reference; }, is_valid);
     });
+    if constexpr (T::kInParts) await_places(left_.end);
     const Slot narrow = sums.merged(reference, j.valid);
     if (!beyond_fp32(narrow)) return narrow;
     return measure_in_double<T>(a_, r, c, j.positions, j.valid);
@@ -451,6 +479,7 @@ class Cta {
   unsigned char* const shared_;
   const int warp_, lane_, team_, rank_;
   float own_parameter_ = 0;                  // on its way to channels()
+  RowCopy<Element> left_;                    // of a row that comes in parts
   float kept_[T::kKeeps ? T::kOutputs : 1];  // of the last tile that was measured
   uint32_t first_domain_ = 0;
   uint32_t first_job_ = 0, end_job_ = 0;  // of the team's, this CTA's

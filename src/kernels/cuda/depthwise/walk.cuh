@@ -44,6 +44,8 @@ struct Traits {
   static constexpr int kVectors = kWalk == Walk::kSteps ? 5 : 4;                     // of four outputs
   static constexpr int kOutputs = 4 * kVectors;                                      // of a lane and tile
   static constexpr bool kKeeps = kWalk == Walk::kWindow || kWalk == Walk::kScalars;  // outputs of jobs of one tile
+  // Measures rows while they arrive. In 16 bits that costs more instructions than it saves time.
+  static constexpr bool kInParts = !kKeeps && sizeof(Element) == 4;
 
   // Neighbouring vectors of a lane, or neighbouring values where there are no vectors, are this far apart.
   static __device__ __forceinline__ int step(const Row<Element>& row) {
@@ -54,6 +56,12 @@ struct Traits {
   static __device__ __forceinline__ int position(const Row<Element>& row, int base, int lane, int i) {
     const int at = kInVectors ? base + i / 4 * step(row) + 4 * lane + i % 4 : base + 32 * i + lane;
     return at - row.shift;
+  }
+
+  // The tile at `base` needs no places of the row from here on.
+  static __device__ __forceinline__ int reach(const Row<Element>& row, int positions, int base) {
+    const int last = base + kBlock - 1 + (kVectors - 1) * step(row) - row.shift;
+    return min(last, positions - 1) + (row.taps - 1) * row.dilation + 4;
   }
 
   // body(base) for all tiles with outputs among [0, positions).

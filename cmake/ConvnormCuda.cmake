@@ -3,7 +3,7 @@
 set(CONVNORM_CUDA_ARCHITECTURES "75-real;80-real;90-real;100-real;120" CACHE STRING
   "GPUs that the paths for any GPU are compiled for, as in CMAKE_CUDA_ARCHITECTURES; paths of one architecture bring their own")
 set(CONVNORM_CUDA_STRATEGIES "all" CACHE STRING
-  "CUDA paths to build beside any_arch: all, or a list of names; all;NAME also lets plans ask a path that is not proven yet")
+  "CUDA paths to build beside any_arch: all, or a list of names")
 set(CONVNORM_WITH_CUDA FALSE)
 
 if(NOT CONVNORM_CUDA MATCHES "^(AUTO|ON|OFF)$")

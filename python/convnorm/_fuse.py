@@ -19,7 +19,7 @@ from torch import Tensor, fx, nn
 
 from . import _patterns, _timing
 from ._export import Exported
-from ._held import Held, Unchanged, is_constant
+from ._held import LAYERS, Held, Unchanged, is_constant
 from ._report import SLOWER, Choice, Entry, FusionReport
 from .nn import forget, keep_no_weight_of
 
@@ -28,8 +28,6 @@ _MOST_INSIDE = 12
 _MOST_VARIANTS = 16
 # torch.fx traces by patching classes that all threads use.
 _tracing = threading.RLock()
-# What makes a module worth a look.
-_LAYERS = (nn.Conv1d, nn.ConvTranspose1d, nn.GroupNorm)
 _TYPE_QUESTIONS = {"isinstance", "is_tensor", "type", "hasattr", "issubclass", "callable"}
 
 
@@ -136,7 +134,7 @@ def _hooked(modules: Iterable[nn.Module]) -> bool:
 def _is_small_block(module: nn.Module) -> bool:
     inside = list(module.modules())
     return len(inside) <= _MOST_INSIDE and not _hooked(inside) and any(
-        isinstance(each, _LAYERS) for each in inside) and not any(
+        isinstance(each, LAYERS) for each in inside) and not any(
         _asks_for_types(type(each)) for each in inside)
 
 
@@ -436,7 +434,7 @@ def _fuse_modules(model: nn.Module, calls: dict[nn.Module, _Call], pairs: Option
                 type(module) is not nn.Sequential):
             continue
         inside = list(_norms_inside(module))
-        if not inside and (pairs is None or not any(isinstance(each, _LAYERS) for each in module.modules())):
+        if not inside and (pairs is None or not any(isinstance(each, LAYERS) for each in module.modules())):
             continue
         call = calls.get(module)
         variant, choice, why = _try(module, call, pairs)
@@ -470,6 +468,7 @@ def _fuse_modules(model: nn.Module, calls: dict[nn.Module, _Call], pairs: Option
 
 
 def _is_slower_in_eager_calls(model: nn.Module, inputs: tuple, pairs: _timing.Pairs) -> bool:
+    """Whether the fused model's eager calls take longer than those of its own classes."""
     fused = [(module, type(module)) for module in model.modules() if isinstance(module, _Fused)]
     if not fused:
         return False
@@ -503,7 +502,7 @@ def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
         timing: whether each chain is timed on the example, in eval mode, as it stands and fused, on GPUs in graphs;
             those that would be slower are left alone, and convolutions without a norm are fused where that is faster.
             If eager calls of the model on a GPU were slower then, chains and modules must be as fast in eager calls
-            too. None: where there are example inputs. "graph": so, but eager calls on GPUs may become slower.
+            too. None: as True where there are example inputs. "graph": as True, but eager calls on GPUs do not count.
 
     Returns:
         The report; its `model` is the same object, or the fused model where that had to be another one.

@@ -6,7 +6,8 @@ from typing import Any, Iterable
 from torch import nn
 
 
-_LAYERS = (nn.Conv1d, nn.ConvTranspose1d, nn.GroupNorm)
+#: Layers that fusing looks for.
+LAYERS = (nn.Conv1d, nn.ConvTranspose1d, nn.GroupNorm)
 
 
 def is_constant(value: Any) -> bool:
@@ -28,7 +29,7 @@ class Held:
         for module in {root: None, **dict.fromkeys(modules)}:
             names = [name for name, value in vars(module).items() if _is_setting(value)]
             self._settings.append((module, names, [vars(module)[name] for name in names]))
-            if isinstance(module, _LAYERS):  # others get classes by being fused
+            if isinstance(module, LAYERS):  # others get classes by being fused
                 self._kinds.append((module, type(module)))
             parent = root
             for name in filter(None, paths.get(module, "").split(".")):

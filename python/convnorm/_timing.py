@@ -18,8 +18,8 @@ _SECONDS = 0.3  # of one pair, about; slow ones take at least _FEWEST rounds
 _FEWEST, _MOST = 7, 31
 _SECONDS_OF_A_ROUND = 1e-3  # calls that are shorter are timed several at once
 _GRAPH_CALLS = 20
-#: By how much longer eager calls on a GPU may take: two measurements of the same call differ by 0.02.
-SAME = 0.03
+# By how much longer eager calls on a GPU may take: two measurements of the same call differ by 0.02.
+_NO_SLOWER = 0.03
 
 
 class _Lookup(ast.NodeTransformer):
@@ -116,7 +116,7 @@ class Pairs:
                 for match, (inside, outside) in zip(matches, parts)]
 
     def gain_of_calls(self, key: tuple, plain: Callable, fused: Callable) -> float:
-        """The same of eager calls on a GPU; `key` says which are equal."""
+        """How many times as fast eager calls on a GPU are; those of equal `key` are timed once."""
         if key not in self._known:
             with torch.no_grad():
                 plain()
@@ -169,7 +169,7 @@ def _parameters(match: _patterns.Match, modules: dict[str, nn.Module]) -> Iterab
 
 
 def times_as_fast(plain: Callable, fused: Callable, on_gpu: bool, graphs_alone: bool = False) -> float:
-    """How many times as fast `fused` is; on GPUs the lesser of eager calls, up to SAME, and of graphs."""
+    """How many times as fast `fused` is; on GPUs the lesser of eager calls, up to _NO_SLOWER, and of graphs."""
     plain()
     fused()
     eager = float("inf") if on_gpu and graphs_alone else _ratio(plain, fused, on_gpu)
@@ -183,7 +183,8 @@ def times_as_fast(plain: Callable, fused: Callable, on_gpu: bool, graphs_alone: 
 
 
 def _counted(eager: float) -> float:
-    return 1.0 if 1 - SAME <= eager < 1 else eager
+    """An eager ratio in which no more than _NO_SLOWER counts as equal."""
+    return 1.0 if 1 - _NO_SLOWER <= eager < 1 else eager
 
 
 def _ratio(plain: Callable, fused: Callable, on_gpu: bool) -> float:

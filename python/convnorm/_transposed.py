@@ -30,11 +30,11 @@ class Shape:
     padding: int  # of the transposed one
     first: int  # the smallest d
     taps: int
-    more: int  # positions per channel that there are beyond those of x
+    extra_positions: int  # per channel, beyond those of x
 
     @property
     def pads(self) -> tuple[int, int]:
-        return -self.first, self.more + self.first + self.taps - 1
+        return -self.first, self.extra_positions + self.first + self.taps - 1
 
     @property
     def left(self) -> int:
@@ -90,11 +90,11 @@ def _taken_shape(x: Tensor, weight: Tensor, bias: Optional[Tensor], conv: nn.Con
     if channels != c_in or n == 0 or length == 0 or (bias is not None and (bias.dim() != 1 or len(bias) != c_out)):
         return None
     shape = shape_of(conv, kernel)
-    return shape if shape is not None and length + shape.more > 0 else None
+    return shape if shape is not None and length + shape.extra_positions > 0 else None
 
 
 def _in_turns(phases: Tensor, stride: int, bias: Optional[Tensor]) -> Tensor:
-    """(N, C_out * stride, positions) -> (N, C_out, positions * stride), with the bias added."""
+    """(N, C_out * stride, positions) -> (N, C_out, positions * stride), with the bias added: PixelShuffle in one dimension."""
     n, channels, positions = phases.shape
     c_out = channels // stride
     turns = phases.as_strided((n, c_out, positions, stride), (channels * positions, stride * positions, 1, positions))

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "kernels/cuda/answers.hpp"
 #include "kernels/cuda/limits.hpp"
@@ -54,32 +55,43 @@ TEST(Sm90Stream, ExchangesByWordsOnlyAmongCtasThatRunTogether) {
   }
 }
 
-// The kernel's arithmetic of places relies on these.
+void expect_what_the_kernel_assumes(const Problem& p, const Config& c) {
+  const std::string line = print_problem(p);
+  const int positions = 1 << c.positions_log2;
+  EXPECT_GE(positions, Sizes(p).l_out) << line;
+  EXPECT_GE(c.columns(), positions * c.tile_samples) << line;
+  EXPECT_GE(int64_t{c.tile_samples} * c.sample_tiles, p.n) << line;
+  EXPECT_GT(p.n, int64_t{c.tile_samples} * (c.sample_tiles - 1)) << line;
+  EXPECT_EQ(positions % c.tiles8, 0) << line;  // a lane's columns belong to one sample
+  EXPECT_GE(c.unit_rows(), 1) << line;
+  EXPECT_GE(kPerLane << c.lanes_per_row_log2(), positions) << line;  // a row's lanes hold all positions
+  EXPECT_LE(c.tile_samples << (c.slices_log2 - c.k_slices_log2), kWarps) << line;
+  EXPECT_GE(c.slices_log2, c.k_slices_log2) << line;
+  EXPECT_GE(int64_t{c.tiles} * c.tile_channels, p.o) << line;
+  EXPECT_EQ(c.tiles % c.row_tiles, 0) << line;
+  EXPECT_EQ(c.tiles % c.cluster_tiles, 0) << line;
+  EXPECT_GE(int64_t{c.blocks_per_warp} * kWarps * c.k_slices(), c.blocks) << line;
+  EXPECT_LE(shared_plan(c).ring + kMostRingBytes, h200().shared_per_block_optin) << line;
+  if (c.exchange == Exchange::kWords) {
+    EXPECT_LE(c.grid(), c.cluster() > 2 ? 120 : 132) << line;
+  }
+}
+
+// The kernel's arithmetic of places relies on these, whichever tile is taken.
 TEST(Sm90Stream, HoldsWhatTheKernelAssumes) {
+  std::vector<Wishes> wishes;
+  for (const int samples : {0, 1, 2, 4, 8}) {
+    for (const bool no_cluster : {false, true}) wishes.push_back({.tile_samples = samples, .no_cluster = no_cluster});
+  }
   for (const int64_t n : {1, 2, 3, 4, 5, 8, 37}) {
     for (const int64_t l : {4, 5, 7, 8, 10, 16, 17, 32, 64, 128}) {
       for (const int64_t group : {1, 3, 4, 8, 12, 16, 24, 40, 64, 128}) {
         for (const char* conv : {"k=5,p=2", "k=3,p=1", "k=1", "k=4,s=2,p=1", "k=3,d=2,p=2,pad=reflect"}) {
           const Problem p = parse_problem(fmt::format("n={},c=48,l={},o={},g=4,{}", n, l, 4 * group, conv));
-          const auto answer = choose_config(p, Sizes(p), h200());
-          if (!std::holds_alternative<Config>(answer)) continue;
-          const Config& c = std::get<Config>(answer);
-          const std::string line = print_problem(p);
-          const int positions = 1 << c.positions_log2;
-          EXPECT_GE(positions, Sizes(p).l_out) << line;
-          EXPECT_GE(c.columns(), positions * c.tile_samples) << line;
-          EXPECT_GE(int64_t{c.tile_samples} * c.sample_tiles, p.n) << line;
-          EXPECT_GT(p.n, int64_t{c.tile_samples} * (c.sample_tiles - 1)) << line;
-          EXPECT_EQ(positions % c.tiles8, 0) << line;  // a lane's columns belong to one sample
-          EXPECT_GE(c.unit_rows(), 1) << line;
-          EXPECT_GE(kPerLane << c.lanes_per_row_log2(), positions) << line;  // a row's lanes hold all positions
-          EXPECT_LE(c.tile_samples << (c.slices_log2 - c.k_slices_log2), kWarps) << line;
-          EXPECT_GE(c.slices_log2, c.k_slices_log2) << line;
-          EXPECT_GE(int64_t{c.tiles} * c.tile_channels, p.o) << line;
-          EXPECT_EQ(c.tiles % c.row_tiles, 0) << line;
-          EXPECT_EQ(c.tiles % c.cluster_tiles, 0) << line;
-          EXPECT_GE(int64_t{c.blocks_per_warp} * kWarps * c.k_slices(), c.blocks) << line;
-          EXPECT_LE(shared_plan(c).ring + kMostRingBytes, h200().shared_per_block_optin) << line;
+          for (const Wishes& each : wishes) {
+            const auto answer = choose_config(p, Sizes(p), h200(), each);
+            if (const auto* c = std::get_if<Config>(&answer)) expect_what_the_kernel_assumes(p, *c);
+          }
         }
       }
     }
@@ -88,6 +100,7 @@ TEST(Sm90Stream, HoldsWhatTheKernelAssumes) {
 
 TEST(Sm90Stream, RefusesWithAReason) {
   EXPECT_THAT(refusal("n=1,c=512,l=129,o=512,k=5,p=2,g=8"), HasSubstr("128 columns"));
+  EXPECT_THAT(refusal_of(plan("n=4,c=512,l=16,o=512,k=5,p=2,g=8", {.tile_samples = 8})), HasSubstr("8 samples"));
   EXPECT_THAT(refusal("n=1000000,c=32,l=4,o=32,k=5,p=2,g=8"), HasSubstr("125000 tiles"));
   EXPECT_THAT(refusal("n=1,c=512,l=64,o=512,k=5,p=2,g=8,precision=highest"),
               HasSubstr("64 columns with 6 products exceed 32"));

@@ -89,7 +89,7 @@ class Cta {
       first_domain_ = static_cast<uint32_t>(first);
       first_job_ = static_cast<uint32_t>(min(int64_t{rank_} * c_.share, jobs));
       end_job_ = static_cast<uint32_t>(min(int64_t{first_job_} + c_.share, jobs));
-      // x is on its way before anything is waited for.
+      // x is on its way before the launch's number is waited for.
       request_batch(a_.groups > 0 ? 0 : c_.batches - 1, round == 0);
       if (a_.groups > 0) {
         auto* shared_tag = reinterpret_cast<uint64_t*>(shared_);
@@ -203,10 +203,13 @@ class Cta {
     if (wanted) own_parameter_ = parameter(lane_ % kParameters, jobs()[own_parameter_of()].channel);
   }
 
-  // Whether a warp has one row, which is measured while it arrives.
-  __device__ __forceinline__ bool in_parts() const {
-    return T::kInParts && a_.groups > 0 && c_.batches == 1 && c_.held <= kWarps;
+  // Whether each warp has one row, on chip from statistics to store.
+  __device__ __forceinline__ bool one_row_a_warp() const {
+    return a_.groups > 0 && c_.batches == 1 && c_.held <= kWarps;
   }
+
+  // Whether that row is measured while it arrives.
+  __device__ __forceinline__ bool in_parts() const { return T::kInParts && one_row_a_warp(); }
 
   // What is read once must not push out y, which is written back at leisure.
   __device__ __forceinline__ uint64_t policy() const {
@@ -271,8 +274,7 @@ class Cta {
 
   // Whether a job is one tile whose outputs stay in registers between statistics and norm.
   __device__ __forceinline__ bool keeps(const Row<Element>& r, int positions) const {
-    return T::kKeeps && a_.groups > 0 && c_.batches == 1 && c_.held <= kWarps &&
-           positions + r.shift <= 32 * T::kOutputs;
+    return T::kKeeps && one_row_a_warp() && positions + r.shift <= 32 * T::kOutputs;
   }
 
   // In fp32 and, where that does not hold the squares, again in double.
@@ -404,7 +406,7 @@ class Cta {
     Element* const y = output(j);
     T::for_each_tile(r, j.positions, [&](int base) {
       Values v;
-      bool all = false;
+      bool all;
       if (keeps(r, j.positions)) {
         all = whole(r, base, j.valid);
 #pragma unroll

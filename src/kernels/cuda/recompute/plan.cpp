@@ -51,9 +51,8 @@ void cut_ranges(const Problem& p, const Sizes& sizes, Config& c) {
 }
 
 // Of a call, on an H200: what it begins and ends with, every further window or task, and the issue slots of the loops
-// at the rate that they reach. Measured: 240 us for w2v2_l0 (108 us of slots, 4 windows), 41.7 for w2v2_l0_b1 (14,
-// 1), 33.5 for encodec_stem (6, 1), 63.3 for eeg_stem, whose long products spill registers (6, 1), 46.9 for 700 short
-// rows (10, 3), 15 to 17 for what takes no time itself and 7.8 without a norm.
+// at the rate that they reach. Measured: 252 us for w2v2_l0 (108 us of slots, 4 windows), 42.4 for w2v2_l0_b1 (14,
+// 1), 33.7 for encodec_stem (6, 1), 59.8 for eeg_stem, whose long products spill registers (6, 1).
 double microseconds(const Problem& p, const Sizes& sizes, const Config& c) {
   constexpr double kClocksPerUs = 1700, kRate = 0.55, kSpilled = 4.5, kBlock = 250, kTile = 60, kInput = 20;
   constexpr double kTurns = kWarps / 4 * kPerSm;  // warps that share a scheduler

@@ -38,7 +38,7 @@ class Finish {
     row_ = slice_ * t_.unit_rows + lane_row;
     position_ = (lane - (lane_row << (1 + t_.slices_log2))) * kPerLane;
     channel_ = tile * t_.tile_channels + row_;
-    has_unit_ = n_ < p.front.n;
+    has_unit_ = n_ < p.front.tile_samples;
     sample_ = first_sample(p.front) + n_;
     inside_ = n_ < samples_of_tile(p.front) && row_ < t_.tile_channels && channel_ < t_.o;
   }
@@ -76,7 +76,7 @@ class Finish {
   __device__ __forceinline__ void send_sums() const {
     const uint32_t base = ptx::cluster_rank() & -(1 << p_.front.k_slices_log2);
 #pragma unroll 1
-    for (int i = warp_; i < p_.front.n << t_.slices_log2; i += kWarps) {
+    for (int i = warp_; i < p_.front.tile_samples << t_.slices_log2; i += kWarps) {
       const int n = i >> t_.slices_log2, slice = i & ((1 << t_.slices_log2) - 1);
       const uint32_t owner = base + (slice >> t_.own_slices_log2);
       const int unit = (n << t_.own_slices_log2) + (slice & ((1 << t_.own_slices_log2) - 1));
@@ -253,7 +253,8 @@ class Finish {
   // A row of the grid holds one group, of the samples of one tile.
   __device__ __forceinline__ Spread exchange_by_words(const Spread& own) const {
     ptx::Word* words =
-        t_.slot.words + (static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y) * p_.front.n + n_) * t_.group_units;
+        t_.slot.words +
+        (static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y) * p_.front.tile_samples + n_) * t_.group_units;
     const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + kTagOffset);
     const int unit = ((static_cast<int>(blockIdx.x) >> p_.front.k_slices_log2) << t_.slices_log2) + slice_;
     if (lane_ == 0) publish(words + unit, tag, own);

@@ -27,13 +27,13 @@ Front front_of(const Arguments& a, const Config& c, const SharedPlan& plan) {
           .block_vectors = block_vectors,
           .row_tiles = c.row_tiles,
           .taps = static_cast<int16_t>(a.k),
-          .n = static_cast<uint8_t>(c.tile_samples),
+          .tile_samples = static_cast<uint8_t>(c.tile_samples),
           .k_slices_log2 = static_cast<uint8_t>(c.k_slices_log2),
           .c = static_cast<int>(a.c),
           .l = static_cast<int>(a.l),
           .ring = plan.ring,
           .positions_log2 = static_cast<uint8_t>(c.positions_log2),
-          .last_n = static_cast<uint8_t>(a.n - int64_t{c.sample_tiles - 1} * c.tile_samples)};
+          .last_tile_samples = static_cast<uint8_t>(a.n - int64_t{c.sample_tiles - 1} * c.tile_samples)};
 }
 
 // Bit by bit the distances at which lanes of a group merge: along a row those that hold positions, then from row to

@@ -67,7 +67,7 @@ std::variant<Config, Reason> common(const Problem& p, const Sizes& sizes, const 
                        group_channels, kFewestTileChannels, kTileRows);
   }
   const int64_t tiles = quotient_up(p.o, c.tile_channels), blocks = quotient_up(p.c, kBlockInputs);
-  // The kernel numbers elements of x and vectors of the packed weight by 32 bits.
+  // The kernel numbers elements of x and of y and vectors of the packed weight by 32 bits.
   constexpr int64_t kMost = int64_t{1} << 31;
   if (std::max(p.o, p.c) > kMost / (2 * kMostColumns) || p.k > (1 << 14) || p.o * p.c > kMost / (4 * p.k)) {
     return Reason("too many channels or taps");
@@ -88,7 +88,7 @@ std::variant<Config, Reason> common(const Problem& p, const Sizes& sizes, const 
   return c;
 }
 
-// Of as many samples a tile.
+// The columns, for tiles of `tile_samples` samples.
 std::variant<Config, Reason> with_samples(Config c, const Problem& p, int tile_samples) {
   constexpr int64_t kMostSampleTiles = 65535;  // of a grid's third dimension
   const int columns = tile_samples << c.positions_log2, most = 8 * (c.parts == 3 ? kMostTiles8OfSix : kMostTiles8);
@@ -163,7 +163,9 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
   if (const auto* reason = std::get_if<Reason>(&begun)) return *reason;
   const Config& c = std::get<Config>(begun);
   std::optional<Config> best;
-  Reason reason = "no tile was asked for that there is: 1, 2, 4 or 8 samples, and as many CTAs";
+  Reason reason = fmt::format(
+      "{} samples and {} CTAs a tile were asked for; each must be 1, 2, 4 or 8, the samples below twice n={}",
+      wishes.tile_samples, wishes.k_slices, problem.n);
   const auto consider = [&](std::variant<Config, Reason> answer) {
     if (auto* refused = std::get_if<Reason>(&answer)) {
       if (!best) reason = std::move(*refused);

@@ -78,17 +78,19 @@ struct Front {
   int tile_vectors, block_vectors;  // of `packed`
   int row_tiles;                    // tiles of a row of the grid
   int16_t taps;
-  uint8_t n, k_slices_log2;  // n: samples of a tile
+  uint8_t tile_samples, k_slices_log2;
   int c, l;
   int ring;  // as SharedPlan
   uint8_t positions_log2;
-  uint8_t last_n;  // samples of the last tile
+  uint8_t last_tile_samples;
 };
 static_assert(sizeof(Front) == 56);
 
 // The first sample of this CTA's tile, and how many of its samples there are.
-__device__ __forceinline__ int first_sample(const Front& f) { return static_cast<int>(blockIdx.z) * f.n; }
-__device__ __forceinline__ int samples_of_tile(const Front& f) { return blockIdx.z + 1 < gridDim.z ? f.n : f.last_n; }
+__device__ __forceinline__ int first_sample(const Front& f) { return static_cast<int>(blockIdx.z) * f.tile_samples; }
+__device__ __forceinline__ int samples_of_tile(const Front& f) {
+  return blockIdx.z + 1 < gridDim.z ? f.tile_samples : f.last_tile_samples;
+}
 
 // An op after the norm, and what it reads.
 struct TailOp {

@@ -2,6 +2,8 @@
 // CTA, among CTAs, and larger than the GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "operator/named_path.hpp"
 
 namespace convnorm::test {
@@ -83,6 +85,20 @@ TEST_F(Depthwise, AMeanThousandsOfTimesTheSpread) {
   Inputs in = make_inputs("n=1,c=4,l=3000,o=4,k=3,d=128,p=0,cg=4,g=1", Fill::uniform);
   for (float& x : in.x) x = 1000.0f + 0.125f * x;
   expect_right(in);
+}
+
+// Zeros in the padding set the first outputs of a row apart from all others, thousands of which lie close together.
+TEST_F(Depthwise, RowsWhoseFirstOutputsAreSetApart) {
+  for (const char* line : {"n=2,c=528,l=3400,o=528,k=3,p=1,cg=528,g=528,affine=0",
+                           "n=2,c=528,l=3333,o=528,k=3,d=128,p=128,cg=528,g=528,affine=0",
+                           "n=2,c=4,l=9001,o=4,k=31,p=15,cg=4,g=4,affine=0"}) {
+    Inputs in = make_inputs(line, Fill::uniform);
+    std::fill(in.x.begin(), in.x.end(), 1.0f);
+    expect_right(in);
+    in = make_inputs(line, Fill::uniform);
+    for (float& x : in.x) x = 100.0f + x;
+    expect_right(in);
+  }
 }
 
 TEST_F(Depthwise, SameBitsEveryTime) {

@@ -105,6 +105,23 @@ TEST(Sm90Onchip, FillsTheGpuWithTheLayerThatWasAskedForFirst) {
   EXPECT_TRUE(c.staggered);
 }
 
+// The next warpgroup may wait for the slot of a stage that nobody has seen yet: its barrier, two phases behind, would
+// look as if the next stage were there.
+TEST(Sm90Onchip, StartsTheNextWarpgroupHalfwayOnlyWhereItsSlotsAreKnown) {
+  const auto halfway = [](const char* line) {
+    const auto answer = choose(parse_problem(line));
+    const auto& c = std::get<Config>(answer);
+    EXPECT_TRUE(c.staggered) << line;
+    EXPECT_GT(c.chunks, 1) << line;
+    return c.turn_chunk < c.chunks - 1;
+  };
+  EXPECT_TRUE(halfway("n=16,c=128,l=1024,o=256,k=3,p=1,g=32"));  // 4 stages a block, 6 slots, 3 taken
+  EXPECT_FALSE(halfway("n=4,c=128,l=1025,o=512,k=3,p=1,g=1"));   // 4, 5, 3
+  EXPECT_FALSE(halfway("n=4,c=96,l=1024,o=512,k=4,p=2,g=1"));    // 6, 8, 4
+  EXPECT_FALSE(halfway("n=4,c=384,l=1025,o=512,k=1,g=1,dtype=bf16"));
+  EXPECT_FALSE(halfway("n=16,c=128,l=1023,o=256,k=2,p=1,g=1"));
+}
+
 // One column more than eight tiles of 128 would take a second round of tiles.
 TEST(Sm90Onchip, WidensTilesWhereAnotherOneWouldTakeAnotherRound) {
   for (const char* dtype : {"f32", "f16", "bf16"}) {

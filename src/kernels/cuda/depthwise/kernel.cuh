@@ -298,7 +298,7 @@ class Cta {
       };
       if (!has_reference) {
         if (all) {
-          has_reference = true, reference = __shfl_sync(~0u, v[0], 0);
+          has_reference = true, reference = typical(v);
         } else {
           has_reference = choose_reference(v, is_valid, reference);
         }
@@ -308,11 +308,19 @@ class Cta {
     });
     if constexpr (T::kInParts) await_places(left_.end);
     const Slot narrow = sums.merged(reference, j.valid);
-    if (!beyond_fp32(narrow)) return narrow;
+    if (!beyond_fp32(narrow, reference)) return narrow;
     return measure_in_double<T>(a_, r, c, j.positions, j.valid);
   }
 
-  // Any valid value, the same for all lanes. False if there is none yet.
+  // The middle one of three values of a whole tile: those at its beginning, and in a short row those at its end, are set
+  // apart by the padding.
+  static __device__ __forceinline__ float typical(const Values& v) {
+    const float a = __shfl_sync(~0u, v[T::kOutputs - 1], 15), b = __shfl_sync(~0u, v[T::kOutputs - 1], 23);
+    const float c = __shfl_sync(~0u, v[T::kOutputs - 1], 31);
+    return fmaxf(fminf(a, b), fminf(fmaxf(a, b), c));
+  }
+
+  // A valid value, from the middle where that lane has one, the same for all lanes. False if there is none yet.
   template <class IsValid>
   static __device__ __forceinline__ bool choose_reference(const Values& v, const IsValid& is_valid, float& reference) {
     bool own = false;
@@ -321,8 +329,10 @@ class Cta {
       if (!own && is_valid(i)) reference = v[i], own = true;
     }
     const unsigned lanes = __ballot_sync(~0u, own);
-    if (lanes != 0) reference = __shfl_sync(~0u, reference, __ffs(lanes) - 1);
-    return lanes != 0;
+    if (lanes == 0) return false;
+    const int first = __ffs(lanes) - 1, middle = (first + 31 - __clz(lanes)) / 2;
+    reference = __shfl_sync(~0u, reference, lanes >> middle & 1 ? middle : first);
+    return true;
   }
 
   // Statistics of this CTA's jobs: of each warp's where they belong to one domain, else of each job's.

@@ -80,7 +80,12 @@ std::variant<Config, std::string> choose_config(const Problem& p, const Sizes& s
     const int64_t on_chip = quotient_up(c.domain_jobs, fit);
     const int64_t team = std::min(std::max(on_chip, spread()), most_ctas);
     c.team = static_cast<int>(quotient_up(c.domain_jobs, quotient_up(c.domain_jobs, team)));
-    fit = std::max<int64_t>(1, fitting(c.team));
+    fit = fitting(c.team);
+    if (fit == 0) {
+      return fmt::format(
+          "{} CTAs that share a group leave no room for the {} inputs of a piece in {} bytes of shared memory", c.team,
+          c.row_elements, bytes);
+    }
   }
   c.domains_per_cta = 1;
   if (c.team == 1) {

@@ -52,10 +52,12 @@ struct Sums {
   }
 };
 
-// Squares that fp32 does not hold: the row is measured again in double.
-__device__ __forceinline__ bool beyond_fp32(const Slot& m) {
-  constexpr double kLeast = 1e-25;
-  return m.count > 0 && !(m.m2 > kLeast && m.m2 < 1e38);
+// Squares that fp32 does not hold, or of distances from a reference so far from the mean that the spread is lost among
+// them: the row is measured again in double.
+__device__ __forceinline__ bool beyond_fp32(const Slot& m, float reference) {
+  constexpr double kLeast = 1e-25, kMostOfMean = 256;
+  const double distance = m.mean - static_cast<double>(reference);
+  return m.count > 0 && !(m.m2 > kLeast && m.m2 < 1e38 && m.count * distance * distance < kMostOfMean * m.m2);
 }
 
 }  // namespace convnorm::cuda::depthwise

@@ -129,9 +129,13 @@ class Candidate {
     c_.halo_rows = Divisor(static_cast<uint32_t>(std::max(c_.beside, 1)));
     c_.stage_step = c_.staggered ? 1 : c_.warpgroups;
     // Halfway, so that one computes while the other waits for its next stage; but not before every stage whose slot the
-    // next one will wait for is there: its barrier would be two phases behind, which looks like none.
+    // next one will wait for is there: its barrier would be two phases behind, which looks like none. The last of those
+    // stages is of the block before, the first may be of one before that: either must be among the `taken` ones that its
+    // own warpgroup had waited for when it let the next one start.
     const int halfway = c_.chunks / 2, taken = (halfway + 1) * c_.tap_groups;
-    c_.turn_chunk = 2 * c_.stages_per_block() - c_.weight_slots <= taken ? halfway : c_.chunks - 1;
+    const int of_block = c_.stages_per_block(), slots = c_.weight_slots;
+    const int first = (of_block - slots % of_block) % of_block, last = 2 * of_block - slots - 1;
+    c_.turn_chunk = first < taken && last < taken ? halfway : c_.chunks - 1;
     c_.block_slots = c_.stages_per_block() % c_.weight_slots;
     c_.block_parity = c_.stages_per_block() / c_.weight_slots % 2;
   }

@@ -147,7 +147,13 @@ std::variant<Config, Reason> with_slices(Config c, const Problem& p, const Sizes
   if (const int units = c.tile_samples << (c.slices_log2 - c.k_slices_log2); units > kWarps) {
     return fmt::format("a CTA would finish {} units with {} warps", units, kWarps);
   }
-  if (p.o > (int64_t{1} << 16) * c.tile_channels) return Reason("too many groups for one launch");
+  constexpr int kMostRows = 65535;  // of a grid's second dimension
+  if (c.tiles / c.row_tiles > kMostRows) {
+    return fmt::format("{} rows of tiles exceed {}", c.tiles / c.row_tiles, kMostRows);
+  }
+  if (resident(device, c.cluster()) == 0) {
+    return fmt::format("clusters of {} CTAs do not fit the device's {} SMs", c.cluster(), device.sm_count);
+  }
   const int bytes = shared_plan(c).ring + kMostRingBytes;
   if (bytes > device.shared_per_block_optin) {
     return fmt::format("{} bytes exceed the {} of shared memory", bytes, device.shared_per_block_optin);

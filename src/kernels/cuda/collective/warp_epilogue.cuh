@@ -336,6 +336,7 @@ class WarpEpilogue {
       });
       const bool writes = (lane & ((1 << lanes_log2) - 1)) == 0 && wanted;
       if (writes) {
+        // M2 / count by a reciprocal and one correction: a division would branch.
         const float quotient = all.m2 * inverse, variance = fmaf(fmaf(-quotient, count, all.m2), inverse, quotient);
         moment_table(block)[its_group] =
             Scale::in_range(all.m2) ? make_float2(all.mean, inverse_sqrt(variance + eps)) : of_group(all);

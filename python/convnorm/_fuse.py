@@ -358,7 +358,7 @@ def _put_back_if_slower(module: nn.Module, variant: _Variant, choice: Choice, pa
                         arguments: list[Any]) -> None:
     """On GPUs eager calls often take what the host takes, of which a fused class asks more than its chains alone."""
     kind = type(module)
-    if pairs.graphs_alone or not any(isinstance(each, Tensor) and each.is_cuda for each in arguments):
+    if pairs.graphs_alone or not _timing.any_on_gpu(arguments):
         return
     key = (kind._convnorm_class, *(match.describe() for match in variant.matches),
            *(tuple(each.shape) if isinstance(each, Tensor) else each for each in arguments))
@@ -525,8 +525,7 @@ def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
         model.eval()
         before = _run_in_eval_mode(model, example_inputs, calls)
     timed = timing or timing is None and example_inputs is not None
-    leaves = torch.utils._pytree.tree_leaves(example_inputs)
-    if timed and any(isinstance(each, Tensor) and each.is_cuda for each in leaves):
+    if timed and _timing.any_on_gpu(torch.utils._pytree.tree_leaves(example_inputs)):
         pairs = _timing.Pairs(graphs_alone=True)
         report = _fuse_modules(model, calls, pairs)
         if timing != "graph" and _is_slower_in_eager_calls(model, example_inputs, pairs):

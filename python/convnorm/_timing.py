@@ -147,7 +147,7 @@ class Pairs:
             kept = WeightId()
             _patterns.replace_all(plain, found, modules, (lambda: kept.number) if keeps else None)
             as_one_call = self._call(module, plain, given, "as one call")
-            on_gpu = any(isinstance(each, Tensor) and each.is_cuda for each in given)
+            on_gpu = any_on_gpu(given)
             self._known[key] = times_as_fast(as_it_stands, as_one_call, on_gpu, self.graphs_alone)
             if conv is not None and not kept_before:  # the packed weight of a chain that may be left alone
                 keep_no_weight_of(conv)
@@ -166,6 +166,11 @@ def _parameters(match: _patterns.Match, modules: dict[str, nn.Module]) -> Iterab
         modules[node.target] for node in (match.conv, match.norm) if node is not None and node.op == "call_module"
     ]
     return (each for module in called for each in module.parameters())
+
+
+def any_on_gpu(values: Iterable[Any]) -> bool:
+    """Whether a tensor among them is on a GPU."""
+    return any(isinstance(each, Tensor) and each.is_cuda for each in values)
 
 
 def times_as_fast(plain: Callable, fused: Callable, on_gpu: bool, graphs_alone: bool = False) -> float:

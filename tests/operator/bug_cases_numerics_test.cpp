@@ -99,21 +99,27 @@ TEST(BugCases, B017_TailsOfGelu) {
   };
   for (const Tail& tail : {Tail{"gelu", {-4.04969e-3, -1.26685e-4, -1.43326e-6, -5.91953e-9, -4.97677e-15}},
                            Tail{"gelu_tanh", {-3.63739e-3, -7.02459e-5, -2.29180e-7, -8.43965e-11}}}) {
-    Inputs in = make_inputs(fmt::format("n=1,c=1,l=9,o=5,k=1,g=5,post={}", tail.op));
-    in.gamma.assign(5, 0.0f);
-    in.beta = {-3, -4, -5, -6, -8};
-    EXPECT_EQ(on_every_path(in,
-                            [&](const Outcome& o) -> std::string {
-                              for (size_t i = 0; i < tail.y.size() * 9; ++i) {
-                                const double want = tail.y[i / 9];
-                                if (!(std::fabs(o.y[i] - want) <= 1e-3 * std::fabs(want))) {
-                                  return fmt::format("{}({}) is {} instead of {}", tail.op, in.beta[i / 9], o.y[i],
-                                                     want);
+    // The second one has as many channels and positions as every path wants.
+    for (const auto& [channels, positions] : {std::pair<size_t, size_t>{5, 9}, {8, 70}}) {
+      Inputs in =
+          make_inputs(fmt::format("n=1,c=1,l={},o={},k=1,g={},post={}", positions, channels, channels, tail.op));
+      in.gamma.assign(channels, 0.0f);
+      in.beta = {-3, -4, -5, -6, -8};
+      in.beta.resize(channels, -3);
+      EXPECT_EQ(on_every_path(in,
+                              [&](const Outcome& o) -> std::string {
+                                for (size_t i = 0; i < tail.y.size() * positions; ++i) {
+                                  const size_t channel = i / positions;
+                                  const double want = tail.y[channel];
+                                  if (!(std::fabs(o.y[i] - want) <= 1e-3 * std::fabs(want))) {
+                                    return fmt::format("{}({}) is {} instead of {}", tail.op, in.beta[channel], o.y[i],
+                                                       want);
+                                  }
                                 }
-                              }
-                              return "";
-                            }),
-              "");
+                                return "";
+                              }),
+                "");
+    }
   }
 }
 

@@ -22,8 +22,8 @@ class Recompute : public NamedPathTest {
   }
 };
 
-TEST_F(Recompute, IsThePlanOfRawAudio) {
-  const Outcome outcome = run(make_inputs("n=1,c=1,l=160000,o=512,k=10,s=5,g=512,post=gelu"));
+TEST_F(Recompute, IsThePlanOfAStemOfFewChannels) {
+  const Outcome outcome = run(make_inputs("n=4,c=2,l=48000,o=32,k=7,p=3,pad=reflect,g=1,bias=1,post=elu"));
   EXPECT_EQ(outcome.fault, "");
   EXPECT_EQ(outcome.path, "recompute");
 }

@@ -13,23 +13,43 @@ namespace convnorm::cuda::moments {
 inline constexpr int kWarps = 8;  // of a CTA
 inline constexpr int kThreads = 32 * kWarps;
 inline constexpr int kMostColumns = 64;
-inline constexpr int kSide = 4;  // columns of a square of products
+inline constexpr int kSide = 8;  // columns of a tile of products, those of mma.sync for doubles
+inline constexpr int kDeep = 4;  // positions that one of them takes
 
 // Column r of the moments; the one behind the last is all ones, and gives the sums.
-CONVNORM_HOST_DEVICE constexpr int squares_along(int columns) { return (columns + kSide) / kSide; }
-CONVNORM_HOST_DEVICE constexpr int squares(int columns) {
-  return squares_along(columns) * (squares_along(columns) + 1) / 2;
+CONVNORM_HOST_DEVICE constexpr int tiles_along(int columns) { return (columns + kSide) / kSide; }
+// Those of the upper triangle.
+CONVNORM_HOST_DEVICE constexpr int tiles_of_products(int columns) {
+  return tiles_along(columns) * (tiles_along(columns) + 1) / 2;
 }
-// Of squares counted along the upper triangle, row after row: the one at (row, column).
-CONVNORM_HOST_DEVICE constexpr int square_at(int row, int column, int along) {
-  return row * along - row * (row - 1) / 2 + column - row;
-}
-// Where the product of columns i <= j lies among the products of a slice.
-CONVNORM_HOST_DEVICE constexpr int product_at(int i, int j, int along) {
-  return square_at(i / kSide, j / kSide, along) * kSide * kSide + i % kSide * kSide + j % kSide;
+// Where the sum of products of columns i <= j lies in the record of a slice.
+CONVNORM_HOST_DEVICE constexpr int product_at(int i, int j, int columns) {
+  return i * (columns + 1) - i * (i - 1) / 2 + j - i;
 }
 
-inline constexpr int kMostAlong = squares_along(kMostColumns), kMostSquares = squares(kMostColumns);
+// Of the last launch, where it is result.cuh's: a tile is a block's rows by the positions of all warps.
+inline constexpr int kResultPerSm = 2;     // CTAs
+inline constexpr int kResultPlaces = 128;  // bytes of shared memory beside the plan's, at most
+inline constexpr int kResultBuffers = 2;   // of tiles
+CONVNORM_HOST_DEVICE constexpr int result_k16(int element_bytes) { return element_bytes == 4 ? 2 : 1; }
+CONVNORM_HOST_DEVICE constexpr int result_quads(int element_bytes) { return 8 / element_bytes; }  // of a warp
+CONVNORM_HOST_DEVICE constexpr int result_tile(int element_bytes) {                               // positions
+  return kWarps * result_quads(element_bytes) * recompute::kQuad;
+}
+// From a row of a tile to the next, in bytes: 16-byte stores of a quarter of a warp hit all banks.
+CONVNORM_HOST_DEVICE constexpr int result_pitch(int element_bytes) {
+  return result_tile(element_bytes) * element_bytes + 64;
+}
+
+// How the last launch is cut where it is result.cuh's. A unit is a conv group of a sample.
+struct ResultConfig {
+  int window;      // positions, whole sectors of y, at most a tile; 0: the last launch is recompute's kernel
+  int slices;      // CTAs that share the positions of a unit
+  int set_blocks;  // of rows, of a CTA
+  int sets;        // of a unit
+  int width;       // inputs of a channel under a window
+  int64_t apart, block_apart;  // from a row of a block, or a block of a class, to the next in y, in elements
+};
 
 struct Config {
   int columns;
@@ -42,14 +62,18 @@ struct Config {
   // Channels: a CTA takes whole norm groups.
   int chunk_groups;
   int chunks;
+  int channel_threads;
 
   recompute::Config stream;  // as of a convolution without norm
+  ResultConfig result;
 
   bool dependent;  // the second and third launch begin before their predecessor ends
 
   CONVNORM_HOST_DEVICE int slice() const { return tile * slice_tiles; }
-  // Doubles of a slice: means, then products of deviations by squares.
-  CONVNORM_HOST_DEVICE int record() const { return columns + squares(columns) * kSide * kSide; }
+  // Threads of the second launch that share the slices of a value.
+  CONVNORM_HOST_DEVICE int merge_parts() const { return record() < channel_threads ? channel_threads / record() : 1; }
+  // Doubles of a slice: sums of products of all pairs of columns.
+  CONVNORM_HOST_DEVICE int record() const { return product_at(columns, columns, columns) + 1; }
 };
 
 // The packed weight of all conv groups: recompute's, and at `plain` float [conv group][column][channel].
@@ -84,26 +108,63 @@ inline WorkspacePlan workspace_plan(const Config& c, int64_t samples, int64_t co
   return w;
 }
 
-// Warps take squares of products, or `measure_parts` of a tile's positions for each where there are few.
-CONVNORM_HOST_DEVICE constexpr int measure_parts(int columns) { return squares(columns) >= 4 * kWarps ? 1 : 4; }
+// Warps take tiles of products, each for one of these parts of a tile's positions.
+CONVNORM_HOST_DEVICE constexpr int measure_parts(int columns) {
+  const int tiles = tiles_of_products(columns);
+  return tiles >= 2 * kWarps ? 1 : tiles >= kWarps / 2 ? 4 : 8;
+}
 
 // Bytes of shared memory of the two launches.
 inline int64_t measure_bytes(const Config& c, int64_t inputs, int64_t width) {
   // 1.0 and 0.0, the products, the inputs.
-  return 8 * (2 + int64_t{squares(c.columns)} * measure_parts(c.columns) * kSide * kSide + inputs * width);
+  return 8 * (2 + int64_t{tiles_of_products(c.columns)} * measure_parts(c.columns) * kSide * kSide + inputs * width);
 }
 // Of one channel, between its moments and those of its group.
 struct Channel {
-  double constant;  // of z beside the sum of products
+  double constant;  // of z beside the sum of products and the bias
   double mean, m2;  // mean without the constant
+  float scale;      // of its inputs
 };
-inline constexpr int kChannelThreads = 512;
-inline constexpr int kStagedChannels = 128;  // whose weights a CTA of the second launch keeps, where it has no more
+// What a channel is given.
+struct Given {
+  float bias, gamma, beta;
+  float scale;          // power of two that its operands were multiplied by
+  int conv_group, row;  // the last launch's
+};
+inline constexpr int kMostChannelThreads = 512;
+inline constexpr int kLanesPerChannel = 16;
+// Weights of a chunk that its CTA keeps in shared memory; there are more where groups have many channels and columns.
+inline constexpr int64_t kMostStagedWeights = 12 << 10;
+CONVNORM_HOST_DEVICE inline bool stages(const Config& c, int64_t channels) {
+  return channels <= 512 && channels * c.columns <= kMostStagedWeights;
+}
 inline int64_t channels_bytes(const Config& c, int64_t group_channels) {
   const int64_t channels = c.chunk_groups * group_channels;
-  // Means, the products; the channels; centres, the scale, weights.
-  return 8 * (kMostColumns + int64_t{squares(c.columns)} * kSide * kSide) + channels * int64_t{sizeof(Channel)} +
-         4 * (kMostColumns + 4 + (channels <= kStagedChannels ? c.columns * channels : 0));
+  // Pilots and means, the slices' sums, products of deviations; the channels, what they are given, weights.
+  return 8 * (2 * kMostColumns + int64_t{c.merge_parts()} * c.record() + c.columns * c.columns) +
+         channels *
+             (int64_t{sizeof(Channel)} + (stages(c, channels) ? int64_t{sizeof(Given)} + int64_t{c.columns} * 4 : 0));
+}
+
+// Shared memory of the last launch, in byte offsets.
+struct ResultPlan {
+  int rows;    // recompute::Row [set_blocks][kBlockRows]
+  int inputs;  // [part][channel or pair of channels][width]: words of two 16-bit numbers
+  int part;    // bytes from the first parts to the second ones
+  int tiles;   // [buffer][kBlockRows][pitch]; before them fp32 inputs as they stand, [channel][width]
+  int bytes;
+};
+inline ResultPlan result_plan(const Config& c, int64_t channels, int element_bytes) {
+  const auto aligned = [](int64_t bytes) { return static_cast<int>((bytes + 127) / 128 * 128); };
+  const recompute::Config& stream = c.stream;
+  ResultPlan s{};
+  s.inputs = aligned(int64_t{c.result.set_blocks} * recompute::kBlockRows * int64_t{sizeof(recompute::Row)});
+  s.part = aligned(4 * (stream.pairs_of_channels ? channels / 2 : channels) * c.result.width);
+  s.tiles = s.inputs + stream.parts * s.part;
+  const int raw = element_bytes == 4 ? aligned(4 * channels * c.result.width) : 0;
+  const int tiles = kResultBuffers * recompute::kBlockRows * result_pitch(element_bytes);
+  s.bytes = s.tiles + (raw > tiles ? raw : tiles);
+  return s;
 }
 
 }  // namespace convnorm::cuda::moments

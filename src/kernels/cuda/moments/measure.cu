@@ -1,11 +1,11 @@
-// Moments of the columns, slice by slice of a sample's positions: sums of products in double, of distances from one of
-// the slice's own inputs, so that an offset of the signal costs no digits.
+// Moments of the columns, slice by slice of a sample's positions: sums of products in double, of distances from a pilot
+// that all slices of a sample share, so that an offset of the signal costs no digits and slices are merged by adding.
 #include "kernels/cuda/collective/dependent.cuh"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/launch.hpp"
-#include "kernels/cuda/moments/inputs.cuh"
 #include "kernels/cuda/moments/launch.hpp"
-#include "kernels/cuda/moments/squares.cuh"
+#include "kernels/cuda/moments/sample.cuh"
+#include "kernels/cuda/ptx/mma.cuh"
 
 namespace convnorm::cuda::moments {
 
@@ -18,118 +18,148 @@ struct Column {
 
 constexpr int kOne = 0, kZero = 1, kConstants = 2;  // doubles at the start of shared memory
 
-__device__ __forceinline__ Column column_at(const Parameters& p, int r, int inputs_at) {
-  if (r == p.config.columns) return {kOne, 0};
-  if (r > p.config.columns) return {kZero, 0};
-  const int taps = static_cast<int>(p.arguments.k), c = r / taps;
-  return {inputs_at + c * p.measured_width + (r - c * taps) * static_cast<int>(p.arguments.dilation),
-          static_cast<int>(p.arguments.stride)};
-}
+template <class Element>
+class Measure {
+ public:
+  __device__ __forceinline__ Measure(const Parameters& p, double* shared, Column* columns)
+      : p_(p),
+        a_(p.arguments),
+        c_(p.config),
+        shared_(shared),
+        columns_(columns),
+        sums_(shared + kConstants),
+        tiles_(tiles_of_products(p.config.columns)),
+        parts_(measure_parts(p.config.columns)),
+        inputs_(kConstants + tiles_ * parts_ * kSide * kSide),
+        thread_(static_cast<int>(threadIdx.x)) {}
 
-// One step of a sum over lanes that leaves half of the values to each half of them.
-template <int kValues>
-__device__ __forceinline__ void halve(double (&v)[kSide * kSide], int lane, int mask) {
-  const bool upper = lane & mask;
-#pragma unroll
-  for (int i = 0; i < kValues / 2; ++i) {
-    const double other = __shfl_xor_sync(~0u, upper ? v[i] : v[i + kValues / 2], mask);
-    v[i] = (upper ? v[i + kValues / 2] : v[i]) + other;
+  __device__ __forceinline__ void run() {
+    const int unit = static_cast<int>(blockIdx.x) / c_.slices, slice = static_cast<int>(blockIdx.x) - unit * c_.slices;
+    const int conv_groups = static_cast<int>(a_.conv_groups), n = unit / conv_groups;
+    const int conv_group = unit - n * conv_groups, length = static_cast<int>(sample_length(a_, n));
+    const int begin = slice * c_.slice(), end = min(begin + c_.slice(), outputs_of(a_, n));
+    if (begin >= end) return;
+    for (int r = thread_; r < kSide * tiles_along(c_.columns); r += kThreads) columns_[r] = column_at(r);
+    if (thread_ == 0) shared_[kOne] = 1, shared_[kZero] = 0;
+    for (int i = thread_; i < tiles_ * parts_ * kSide * kSide; i += kThreads) sums_[i] = 0;
+    for (int first = begin; first < end; first += c_.tile) {
+      const int positions = min(c_.tile, end - first);
+      const int from = first * static_cast<int>(a_.stride) - static_cast<int>(a_.pad_left);
+      load_inputs({a_, n, conv_group, from, length}, static_cast<int>(recompute::inputs_under(a_, positions)));
+      __syncthreads();
+      add_products(positions);
+      __syncthreads();
+    }
+    write(reinterpret_cast<double*>(p_.workspace + p_.places.slices) + int64_t{blockIdx.x} * c_.record());
   }
-}
 
-// Adds the products of four columns with four others over positions first, first + step, ... to `sums`.
-__device__ __forceinline__ void add_square(const double* shared, const Column (&left)[kSide],
-                                           const Column (&right)[kSide], bool diagonal, int first, int step,
-                                           int positions, int lane, double* sums) {
-  double v[kSide * kSide] = {};
+ private:
+  // As distances from the pilot; several a thread are on their way before the first is used.
+  __device__ __forceinline__ void load_inputs(const recompute::Source<Element>& x, int width) const {
+    const bool inside = x.from >= 0 && x.from + width <= x.length;
+#pragma unroll 1
+    for (int c = 0; c < static_cast<int>(a_.c_per_conv_group); ++c) {
+      const Element* const row = x.first + c * x.channel;
+      const double pilot = pilot_of(x, row);
+      double* const to = shared_ + inputs_ + c * p_.measured_width;
+      constexpr int kAtOnce = 8;
+#pragma unroll 1
+      for (int first = thread_; first < width; first += kAtOnce * kThreads) {
+        Element value[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) value[j] = from_float<Element>(0.0f);
+        if (inside) {
+#pragma unroll
+          for (int j = 0; j < kAtOnce; ++j) {
+            const int i = first + j * kThreads;
+            if (i < width) value[j] = __ldg(x.address(row, x.from + i));
+          }
+        } else {
+#pragma unroll
+          for (int j = 0; j < kAtOnce; ++j) {
+            const int i = first + j * kThreads, at = i < width ? x.at(a_, i) : -1;
+            if (at >= 0) value[j] = __ldg(x.address(row, at));
+          }
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const int i = first + j * kThreads;
+          if (i < width) to[i] = static_cast<double>(to_float(value[j])) - pilot;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ Column column_at(int r) const {
+    if (r >= c_.columns) return {r == c_.columns ? kOne : kZero, 0};
+    const int taps = static_cast<int>(a_.k), c = r / taps;
+    return {inputs_ + c * p_.measured_width + (r - c * taps) * static_cast<int>(a_.dilation),
+            static_cast<int>(a_.stride)};
+  }
+
+  // Adds what a tile's positions give. A lane holds column g of either side at position q of four.
+  __device__ __forceinline__ void add_products(int positions) const {
+    const int g = thread_ % 32 / 4, q = thread_ % 4, whole = positions / kDeep;
+#pragma unroll 1
+    for (int item = thread_ / 32; item < tiles_ * parts_; item += kWarps) {
+      int tile = item / parts_, row = 0;
+      const int part = item - tile * parts_;
+      for (int left = tiles_along(c_.columns); tile >= left; --left) tile -= left, ++row;
+      const Column i = columns_[row * kSide + g], j = columns_[(row + tile) * kSide + g];
+      const int first = kDeep * part + q, step = kDeep * parts_;
+      const double *left = shared_ + i.at + first * i.step, *right = shared_ + j.at + first * j.step;
+      const int left_step = step * i.step, right_step = step * j.step;
+      double d[2][2] = {};  // two chains
+      int at = part;
 #pragma unroll 2
-  for (int t = first; t < positions; t += step) {
-    double a[kSide], b[kSide];
+      for (; at + parts_ < whole; at += 2 * parts_) {
 #pragma unroll
-    for (int i = 0; i < kSide; ++i) a[i] = shared[left[i].at + t * left[i].step];
-#pragma unroll
-    for (int i = 0; i < kSide; ++i) b[i] = diagonal ? a[i] : shared[right[i].at + t * right[i].step];
-#pragma unroll
-    for (int i = 0; i < kSide * kSide; ++i) v[i] = fma(a[i / kSide], b[i % kSide], v[i]);
+        for (int chain = 0; chain < 2; ++chain) {
+          ptx::mma(d[chain], *left, *right);
+          left += left_step, right += right_step;
+        }
+      }
+      // One more, and the one that the last positions do not fill.
+#pragma unroll 1
+      for (; at * kDeep < positions; at += parts_, left += left_step, right += right_step) {
+        const bool inside = at * kDeep + q < positions;
+        ptx::mma(d[0], inside ? *left : 0.0, inside ? *right : 0.0);
+      }
+      double2& sum = *reinterpret_cast<double2*>(sums_ + item * kSide * kSide + g * kSide + 2 * q);
+      sum.x += d[0][0] + d[1][0], sum.y += d[0][1] + d[1][1];
+    }
   }
-  halve<16>(v, lane, 16);
-  halve<8>(v, lane, 8);
-  halve<4>(v, lane, 4);
-  halve<2>(v, lane, 2);
-  v[0] += __shfl_xor_sync(~0u, v[0], 1);
-  // Bits 4, 3, 2 and 1 of the lane chose the halves.
-  if (lane % 2 == 0) sums[lane / 2] += v[0];
-}
+
+  __device__ __forceinline__ void write(double* record) const {
+    for (int at = thread_; at < tiles_ * kSide * kSide; at += kThreads) {
+      int tile = at / (kSide * kSide), row = 0;
+      const int in_tile = at - tile * (kSide * kSide), first = tile * parts_ * kSide * kSide + in_tile;
+      for (int left = tiles_along(c_.columns); tile >= left; --left) tile -= left, ++row;
+      const int i = row * kSide + in_tile / kSide, j = (row + tile) * kSide + in_tile % kSide;
+      if (i > j || j > c_.columns) continue;
+      double sum = 0;
+#pragma unroll 8
+      for (int part = 0; part < parts_; ++part) sum += sums_[first + part * kSide * kSide];
+      record[product_at(i, j, c_.columns)] = sum;
+    }
+  }
+
+  const Parameters& p_;
+  const Arguments& a_;
+  const Config& c_;
+  double* const shared_;
+  Column* const columns_;             // of all tiles
+  double* const sums_;                // [tile][part][kSide * kSide]
+  const int tiles_, parts_, inputs_;  // inputs: where they begin
+  const int thread_;
+};
 
 template <class Element>
 __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ Parameters p) {
-  extern __shared__ double shared[];
-  __shared__ Squares places;
-  __shared__ Column columns[kSide * kMostAlong];
+  extern __shared__ __align__(16) double shared[];
+  __shared__ Column columns[kSide * tiles_along(kMostColumns)];
   let_successor_begin();
-  const Arguments& a = p.arguments;
-  const Config& c = p.config;
-  const int along = squares_along(c.columns), count = squares(c.columns), parts = measure_parts(c.columns);
-  double* const sums = shared + kConstants;  // [part][square][kSide * kSide]
-  const int sum_count = parts * count * kSide * kSide, inputs_at = kConstants + sum_count;
-  const int slice = static_cast<int>(blockIdx.x % c.slices);
-  const int64_t unit = blockIdx.x / c.slices, n = unit / a.conv_groups, conv_group = unit % a.conv_groups;
-  const int64_t length = sample_length(a, n);
-  const int64_t begin = int64_t{slice} * c.slice(), end = min(begin + c.slice(), valid_outputs(a, length));
-  if (begin >= end) return;
-  const Element* x = first_input<Element>(a, n, conv_group);
-  const InputStrides strides = input_strides(a);
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const int64_t pilot_at = max(int64_t{0}, min(begin * a.stride - a.pad_left, length - 1));
-  const auto pilot_of = [&](int channel) {
-    return length > 0 ? to_float(__ldg(x + channel * strides.channel + pilot_at * strides.position)) : 0.0f;
-  };
-
-  places.fill(c.columns);
-  for (int r = thread; r < kSide * along; r += kThreads) columns[r] = column_at(p, r, inputs_at);
-  if (thread == 0) shared[kOne] = 1, shared[kZero] = 0;
-  for (int i = thread; i < sum_count; i += kThreads) sums[i] = 0;
-  for (int64_t first = begin; first < end; first += c.tile) {
-    const int positions = static_cast<int>(min(static_cast<int64_t>(c.tile), end - first));
-    const int width = static_cast<int>(recompute::inputs_under(a, positions));
-    const int64_t from = first * a.stride - a.pad_left;
-    read_inputs(a, x, from, width, length, [&](int channel, int i, Element value) {
-      shared[inputs_at + channel * p.measured_width + i] =
-          static_cast<double>(to_float(value)) - static_cast<double>(pilot_of(channel));
-    });
-    __syncthreads();
-    for (int item = warp; item < count * parts; item += kWarps) {
-      const int part = item / count, square = item % count;
-      Column left[kSide], right[kSide];
-#pragma unroll
-      for (int i = 0; i < kSide; ++i) {
-        left[i] = columns[kSide * places.row(square) + i];
-        right[i] = columns[kSide * places.column(square) + i];
-      }
-      add_square(shared, left, right, places.row(square) == places.column(square), 32 * part + lane, 32 * parts,
-                 positions, lane, sums + item * kSide * kSide);
-    }
-    __syncthreads();
-  }
-
-  const auto sum_of = [&](int at) {
-    double sum = 0;
-    for (int part = 0; part < parts; ++part) sum += sums[part * count * kSide * kSide + at];
-    return sum;
-  };
-  const double positions = static_cast<double>(end - begin);
-  double* record = reinterpret_cast<double*>(p.workspace + p.places.slices) + int64_t{blockIdx.x} * c.record();
-  for (int r = thread; r < c.columns; r += kThreads) {
-    record[r] =
-        static_cast<double>(pilot_of(r / static_cast<int>(a.k))) + sum_of(product_at(r, c.columns, along)) / positions;
-  }
-  for (int square = warp; square < count; square += kWarps) {
-    const int i = places.row(square) * kSide + lane / kSide % kSide, j = places.column(square) * kSide + lane % kSide;
-    if (lane >= kSide * kSide || j >= c.columns || i >= c.columns) continue;
-    const double left = sum_of(product_at(i, c.columns, along)), right = sum_of(product_at(j, c.columns, along));
-    record[c.columns + square * kSide * kSide + lane] =
-        sum_of(square * kSide * kSide + lane) - left * (right / positions);
-  }
+  Measure<Element>(p, shared, columns).run();
 }
 
 }  // namespace

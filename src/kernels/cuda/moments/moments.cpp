@@ -29,15 +29,22 @@ class Moments final : public CudaExecutable {
   std::vector<std::pair<std::string, std::string>> config() const override {
     const Config& c = config_;
     const recompute::Config& stream = c.stream;
-    return {
+    std::vector<std::pair<std::string, std::string>> lines = {
         {"columns", fmt::format("{}, moments in {} slices of {} positions", c.columns, c.slices, c.slice())},
         {"products", stream.parts == 2 ? "3 of scaled fp16 halves" : "1"},
         {"blocks", fmt::format("{} of {} channels, {} places within a sector, {} sets", stream.blocks(),
                                stream.block_channels, stream.classes, stream.sets)},
-        {"CTAs", fmt::format("{} in {} teams, {} rounds", stream.grid(), stream.teams, stream.rounds)},
-        {"window",
-         fmt::format("{} positions, {} a CTA, by {} warps", stream.window(), stream.windows, stream.position_warps)},
     };
+    if (const ResultConfig& r = c.result; r.window > 0) {
+      lines.emplace_back("CTAs", fmt::format("{} with {} blocks each",
+                                             problem_.n * problem_.conv_groups * r.sets * r.slices, r.set_blocks));
+      lines.emplace_back("window", fmt::format("{} positions", r.window));
+    } else {
+      lines.emplace_back("CTAs", fmt::format("{} in {} teams, {} rounds", stream.grid(), stream.teams, stream.rounds));
+      lines.emplace_back("window", fmt::format("{} positions, {} a CTA, by {} warps", stream.window(), stream.windows,
+                                               stream.position_warps));
+    }
+    return lines;
   }
 
   Accounting accounting() const override {
@@ -51,16 +58,7 @@ class Moments final : public CudaExecutable {
             .tensor_cores = true};
   }
 
-  double expected_us() const override {
-    // Measured on an H200: the two launches that take moments, which mostly wait, and for fewer values where columns
-    // are few.
-    constexpr double kFewUs = 17, kManyUs = 28, kProductsPerUs = 2.5e6, kOfChannelsPerUs = 3e4;
-    const double squares = static_cast<double>(config_.columns) * config_.columns;
-    const double positions = static_cast<double>(problem_.n * problem_.conv_groups * sizes_.l_out);
-    return (config_.columns <= 10 ? kFewUs : kManyUs) + positions * squares / kProductsPerUs +
-           static_cast<double>(problem_.o) * squares / kOfChannelsPerUs +
-           recompute::expected_us(without_norm(problem_), sizes_, config_.stream);
-  }
+  double expected_us() const override { return moments::expected_us(problem_, sizes_, config_, device_); }
 
  protected:
   size_t packed_weight_bytes() const override { return static_cast<size_t>(packed_.bytes); }
@@ -77,6 +75,11 @@ class Moments final : public CudaExecutable {
     launch_channels(p, stream);
     const recompute::Given given = {reinterpret_cast<const recompute::Row*>(bytes + places_.rows),
                                     reinterpret_cast<const float*>(bytes + places_.inputs), config_.dependent};
+    if (config_.result.window > 0) {
+      const ResultPlan plan =
+          result_plan(config_, sizes_.c_per_conv_group, static_cast<int>(element_size(problem_.dtype)));
+      return launch_result({config_.stream, packed_.stream, config_.result, plan, arguments, given}, stream);
+    }
     recompute::launch_recompute({config_.stream, packed_.stream, shared_, {}, arguments, given}, stream);
   }
 

@@ -13,4 +13,7 @@ namespace convnorm::cuda::moments {
 // A config, or one sentence that says why there is none.
 std::variant<Config, std::string> choose_config(const Problem& problem, const Sizes& sizes, const DeviceLimits& device);
 
+// Of a whole call, on an H200.
+double expected_us(const Problem& problem, const Sizes& sizes, const Config& config, const DeviceLimits& device);
+
 }  // namespace convnorm::cuda::moments

@@ -40,6 +40,19 @@ __device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, uint32_t par
   return done != 0;
 }
 
+// The same without blocking.
+__device__ __forceinline__ bool mbarrier_test_wait(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
 // Orders this thread's writes to shared memory before later reads by the tensor cores and the copy engine.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -60,6 +73,27 @@ __device__ __forceinline__ void bulk_copy(uint32_t shared_destination, const voi
                    shared_destination),
                "l"(source), "r"(bytes), "r"(barrier)
                : "memory");
+}
+
+// True in one lane of the warp, always the same.
+__device__ __forceinline__ bool elect() {
+  uint32_t elected;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+  return elected != 0;
+}
+
+// Bulk copy the other way, 16-byte aligned on both sides, in groups that the thread that issues them waits for in
+// order.
+__device__ __forceinline__ void bulk_store(void* destination, uint32_t shared_source, uint32_t bytes, uint64_t policy) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(destination),
+               "r"(shared_source), "r"(bytes), "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void commit_bulk_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until at most kPending of the groups have yet to be read from shared memory.
+template <int kPending>
+__device__ __forceinline__ void wait_bulk_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
 template <int kRegisters>

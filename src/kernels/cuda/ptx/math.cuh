@@ -10,6 +10,13 @@ __device__ __forceinline__ float exp2_approximate(float x) {
   return power;
 }
 
+// max(x, 0), and NaN of NaN.
+__device__ __forceinline__ float relu_of(float x) {
+  float most;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(most) : "f"(x));
+  return most;
+}
+
 // 1 / x to within an ulp; 0 where the result would be subnormal.
 __device__ __forceinline__ float reciprocal_approximate(float x) {
   float inverse;

@@ -86,4 +86,34 @@ __device__ __forceinline__ uint64_t load_relaxed(const uint64_t* source) {
   return value;
 }
 
+// A word that other CTAs may write, or zero where it is not wanted.
+__device__ __forceinline__ uint64_t load_relaxed_or_zero(const uint64_t* source, bool wanted) {
+  uint64_t v;
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b64 %0, 0;\n"
+      "@p ld.relaxed.gpu.global.b64 %0, [%1];\n}"
+      : "=l"(v)
+      : "l"(source), "r"(static_cast<int>(wanted))
+      : "memory");
+  return v;
+}
+
+// 16 bytes of shared memory, by their shared address, of which a generic pointer would be made anew where it is used.
+__device__ __forceinline__ float4 load_shared_128(uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ float2 load_shared_64(uint32_t address) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_shared_64(uint32_t address, float v0, float v1) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(v0), "f"(v1) : "memory");
+}
+
 }  // namespace convnorm::cuda::ptx

@@ -65,4 +65,12 @@ __device__ __forceinline__ void mma<__half>(float (&d)[4], const uint4& a, uint3
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
 }
 
+// Doubles: D (8 x 8) += A (8 x 4) * B (4 x 8). With g and q as above, a is row g at k = q, b column g at k = q; d is row g
+// at columns 2q, 2q+1.
+__device__ __forceinline__ void mma(double (&d)[2], double a, double b) {
+  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+               : "+d"(d[0]), "+d"(d[1])
+               : "d"(a), "d"(b));
+}
+
 }  // namespace convnorm::cuda::ptx

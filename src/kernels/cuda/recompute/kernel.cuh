@@ -19,9 +19,11 @@ namespace convnorm::cuda::recompute {
 template <class Element>
 using Operand = std::conditional_t<sizeof(Element) == 4, __half, Element>;
 
-// max(x, 0) - |x| Phi(-|x|), as DeviceMath::gelu_erf with a polynomial of degree 5: absolute error 4.4e-7. The loop
-// around it is what such a layer takes.
+// max(x, 0) - |x| Phi(-|x|), as DeviceMath::gelu_erf, and in 16 bits of degree 5: absolute error 4.4e-7, relative error
+// 3e-3 down to -4 and 15% at -6. The loop around it is what such a layer takes.
+template <class Element>
 __device__ __forceinline__ float gelu(float x) {
+  if constexpr (sizeof(Element) == 4) return DeviceMath::gelu_erf(x);
   const float u = fabsf(x);
   float p = fmaf(u, -4.732939997e-04f, 7.084460929e-03f);
   p = fmaf(p, u, -5.182716995e-02f);
@@ -577,7 +579,7 @@ class Cta {
     };
     if constexpr (kOps == Ops::kGelu) {
 #pragma unroll
-      for (int i = 0; i < 16; ++i) v[i / 8][i % 8] = gelu(v[i / 8][i % 8]);
+      for (int i = 0; i < 16; ++i) v[i / 8][i % 8] = gelu<Element>(v[i / 8][i % 8]);
     } else {
       apply_row_post<Element>(a_, 0, a_.glu, v, place, position_at);
     }

@@ -1,0 +1,350 @@
+// The last launch on Hopper where a GELU alone follows the norm of few products: x to y. A CTA takes a window of
+// positions and some blocks of rows. A tile is a block's 16 rows at the positions of all warps, which leave it in
+// shared memory; the copy engine writes its rows, 2 KiB each, while the next tile is computed. A lane holds the
+// operands of its positions in registers for all blocks of a class.
+#pragma once
+
+#include "kernels/cuda/collective/dependent.cuh"
+#include "kernels/cuda/moments/launch.hpp"
+#include "kernels/cuda/moments/sample.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
+#include "kernels/cuda/ptx/barrier.cuh"
+#include "kernels/cuda/ptx/math.cuh"
+#include "kernels/cuda/ptx/memory.cuh"
+#include "kernels/cuda/ptx/mma.cuh"
+#include "kernels/cuda/recompute/inputs.cuh"
+
+namespace convnorm::cuda::moments {
+
+// max(x, 0) - |x| Phi(-|x|), as DeviceMath::gelu_erf, and in 16 bits of degree 5: absolute error 4.4e-7, relative error
+// 3e-3 down to -4 and 15% at -6. What the norm gives is finite or NaN, or infinite where gamma is near the end of fp32:
+// then minus infinity gives 0 there.
+template <class Element>
+__device__ __forceinline__ float gelu(float x) {
+  if constexpr (sizeof(Element) == 4) return DeviceMath::gelu_erf(x);
+  const float u = fminf(fabsf(x), 16.0f);
+  float p = fmaf(u, -4.732939997e-04f, 7.084460929e-03f);
+  p = fmaf(p, u, -5.182716995e-02f);
+  p = fmaf(p, u, -4.599926472e-01f);
+  p = fmaf(p, u, -1.150787711e+00f);
+  p = fmaf(p, u, -1.000037670e+00f);
+  return fmaf(-u, ptx::exp2_approximate(p), ptx::relu_of(x));
+}
+
+// kK: mma.sync along the pairs of all products.
+template <class Element, int kK>
+class Result {
+ public:
+  using Operand = std::conditional_t<sizeof(Element) == 4, __half, Element>;
+  static constexpr int kBytes = sizeof(Element), kVector = 16 / kBytes, kSector = recompute::kSectorBytes / kBytes;
+  static constexpr int kQuads = result_quads(kBytes), kWarpPositions = kQuads * recompute::kQuad;
+  static constexpr int kPitch = result_pitch(kBytes), kTileBytes = recompute::kBlockRows * kPitch;
+  static constexpr int kWarpRows = recompute::kBlockRows / kWarps;  // that a warp sends off
+
+  __device__ __forceinline__ Result(const ResultParameters& p, unsigned char* shared, int* columns)
+      : p_(p),
+        a_(p.arguments),
+        c_(p.stream),
+        r_(p.result),
+        shared_(shared),
+        columns_(columns),
+        thread_(static_cast<int>(threadIdx.x)),
+        warp_(__shfl_sync(~0u, thread_ / 32, 0)),  // known to be the same in all lanes: the copies' addresses
+        lane_(thread_ % 32) {
+    const int rest = static_cast<int>(blockIdx.x) / r_.slices, unit = rest / r_.sets;
+    first_block_ = rest % r_.sets * r_.set_blocks, end_block_ = min(first_block_ + r_.set_blocks, c_.blocks());
+    n_ = unit / static_cast<int>(a_.conv_groups), conv_group_ = unit % static_cast<int>(a_.conv_groups);
+    length_ = static_cast<int>(sample_length(a_, n_));
+    valid_ = outputs_of(a_, n_);
+  }
+
+  __device__ __forceinline__ void run() {
+    begin_window();
+    place_columns();
+    load_weights(weights_of(first_block_), next_);
+    wait_for_predecessor();
+    load_rows();
+    end_window();
+    write_window(first_position());
+    ptx::wait_bulk_stores_read<0>();
+  }
+
+ private:
+  // Windows of neighbouring CTAs neighbour each other: at any time they write one stretch of every row.
+  __device__ __forceinline__ int first_position() const { return static_cast<int>(blockIdx.x) % r_.slices * r_.window; }
+  template <class T>
+  __device__ __forceinline__ T* shared_at(int offset) const {
+    return reinterpret_cast<T*>(shared_ + offset);
+  }
+  __device__ __forceinline__ uint32_t* words() const { return shared_at<uint32_t>(p_.shared.inputs); }
+  __device__ __forceinline__ const recompute::Row* rows() const { return shared_at<recompute::Row>(p_.shared.rows); }
+  __device__ __forceinline__ int64_t unit() const { return n_ * a_.conv_groups + conv_group_; }
+  __device__ __forceinline__ int stride() const { return static_cast<int>(a_.stride); }
+  __device__ __forceinline__ int l_out() const { return static_cast<int>(a_.l_out); }
+  __device__ __forceinline__ int channels() const { return static_cast<int>(a_.c_per_conv_group); }
+  __device__ __forceinline__ int taps_apart() const { return a_.k > 1 ? static_cast<int>(a_.dilation) : 0; }
+
+  // --- inputs
+
+  // 16-bit inputs as they stand, to their words; fp32 to where tiles lie later.
+  __device__ __forceinline__ void begin_window() const {
+    const int from = (first_position() - kSector) * stride() - static_cast<int>(a_.pad_left), width = r_.width;
+    const recompute::Source<Element> x(a_, n_, conv_group_, from, length_);
+    for (int c = 0; c < channels(); ++c) {
+      const Element* const row = x.first + c * x.channel;
+      if (from >= 0 && from + width <= length_) {
+#pragma unroll 4
+        for (int i = thread_; i < width; i += kThreads) put_input(c, i, row + from + i, true);
+      } else {
+#pragma unroll 1
+        for (int i = thread_; i < width; i += kThreads) {
+          const int at = x.at(a_, i);
+          put_input(c, i, row + max(at, 0), at >= 0);
+        }
+      }
+    }
+    ptx::commit_copies();
+  }
+  __device__ __forceinline__ void put_input(int channel, int i, const Element* from, bool wanted) const {
+    if constexpr (sizeof(Element) == 4) {
+      float* const to = shared_at<float>(p_.shared.tiles) + channel * r_.width + i;
+      ptx::copy_async_or_zeros<4>(ptx::shared_address(to), from, wanted);
+    } else {
+      const Element value = wanted ? __ldg(from) : from_float<Element>(0.0f);
+      auto* const halves = reinterpret_cast<Element*>(words());
+      if (c_.pairs_of_channels) {
+        halves[2 * (channel / 2 * r_.width + i) + channel % 2] = value;
+      } else {
+        halves[2 * (channel * r_.width + i)] = value;
+        if (i >= taps_apart()) halves[2 * (channel * r_.width + i - taps_apart()) + 1] = value;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void end_window() const {
+    ptx::wait_copies<0>();
+    __syncthreads();
+    if constexpr (sizeof(Element) == 4) {
+      const float* const given = p_.given.inputs + unit() * (1 + channels());
+      const float scale = *given;
+      const auto* const raw = shared_at<float>(p_.shared.tiles);
+      const int width = r_.width, upper_to_lower = p_.shared.part / 4;
+      const int step = c_.pairs_of_channels ? 2 : 1, second = c_.pairs_of_channels ? width : taps_apart();
+      for (int c = 0; c < channels(); c += step) {
+        const float centre = given[1 + c], other = given[c + step];
+        uint32_t* const to = words() + c / step * width;
+#pragma unroll 4
+        for (int i = thread_; i < width; i += kThreads) {
+          const float* const from = raw + c * width + i;
+          // What lies behind a row has a weight of 0, and must be a number.
+          const float own = from[0], next = step == 2 || i + second < width ? from[second] : centre;
+          recompute::split((own - centre) * scale, (next - other) * scale, to[i], to[i + upper_to_lower]);
+        }
+      }
+      __syncthreads();
+    }
+  }
+
+  __device__ __forceinline__ void load_rows() const {
+    const int first = first_block_ * recompute::kBlockRows, count = end_block_ * recompute::kBlockRows - first;
+    const recompute::Row* const from = p_.given.rows + unit() * c_.rows() + first;
+    auto* const to = shared_at<recompute::Row>(p_.shared.rows);
+    for (int row = thread_; row < count; row += kThreads) to[row] = from[row];
+  }
+
+  // --- products
+
+  // Where the pairs of a lane lie, in bytes, by its place in its quad: not held in registers, of which there are too
+  // few.
+  __device__ __forceinline__ void place_columns() const {
+    if (thread_ >= 4) return;
+    const int taps = static_cast<int>(a_.k), of_unit = c_.pairs_of_channels ? taps : (taps + 1) / 2;
+#pragma unroll 1
+    for (int i = 0; i < 2 * kK; ++i) {
+      int pair = i / 2 * recompute::kPairsDeep + thread_ + i % 2 * 4, product = 0;
+      // Weights of what is no pair are 0: any input serves.
+      if (pair >= c_.products() * c_.pairs) pair = 0;
+      while (pair >= c_.pairs) pair -= c_.pairs, ++product;
+      const int unit = pair / of_unit, rest = pair - unit * of_unit;
+      const int tap = c_.pairs_of_channels ? rest : max(0, min(2 * rest, taps - 2));
+      const int at = 4 * (unit * r_.width + tap * static_cast<int>(a_.dilation)) + (product == 1 ? p_.shared.part : 0);
+      columns_[4 * i + thread_] = at;
+    }
+  }
+
+  // Where a block's lie.
+  __device__ __forceinline__ const uint4* weights_of(int block) const {
+    return reinterpret_cast<const uint4*>(static_cast<const unsigned char*>(a_.packed_weight()) + p_.packed.operands) +
+           (int64_t{conv_group_} * c_.blocks() + block) * (kK * 32) + lane_;
+  }
+  static __device__ __forceinline__ void load_weights(const uint4* from, uint4 (&w)[kK]) {
+#pragma unroll
+    for (int i = 0; i < kK; ++i) w[i] = __ldg(from + i * 32);
+  }
+
+  // Of product b among a quad's positions; with it, a lane's values of two (fp32) or four products are one vector.
+  static __device__ __forceinline__ constexpr int offset_of(int b) {
+    return sizeof(Element) == 4 ? b / 2 * 16 + b % 2 * 2 : 2 * b;
+  }
+
+  // The operands of this warp's positions, the first of which lies `shift` before its place in the window.
+  __device__ __forceinline__ void load_all_operands(int shift) {
+    const int g = lane_ / 4;
+    const int position = warp_ * kWarpPositions - shift + kSector + kVector * (g / 2) + g % 2;
+    const unsigned char* const x = shared_ + p_.shared.inputs + 4 * position * stride();
+    int at_pair[2 * kK];
+#pragma unroll
+    for (int i = 0; i < 2 * kK; ++i) at_pair[i] = columns_[4 * i + lane_ % 4];
+#pragma unroll
+    for (int quad = 0; quad < kQuads; ++quad) {
+#pragma unroll
+      for (int b = 0; b < 4; ++b) {
+        const unsigned char* const at = x + 4 * (quad * recompute::kQuad + offset_of(b)) * stride();
+#pragma unroll
+        for (int i = 0; i < 2 * kK; ++i) x_[quad][b][i] = *reinterpret_cast<const uint32_t*>(at + at_pair[i]);
+      }
+    }
+  }
+
+  // --- tiles
+
+  // What of a tile's rows is written, in positions: [head, first) and [last, end) element by element.
+  struct Span {
+    int head, first, last, end;
+  };
+
+  __device__ __forceinline__ void write_window(int first) {
+    int row_class = first_block_ / c_.class_blocks, in_class = first_block_ - row_class * c_.class_blocks;
+    bool enters = true;  // a class
+    int begin = 0, left = 0;
+    Span span{};
+    Element* y = nullptr;    // the block's first row
+    Element* own = nullptr;  // the first of the rows that this warp sends off
+    uint32_t source = 0, bytes = 0;
+    const uint4* weights = weights_of(first_block_);
+    const int64_t apart = r_.apart, block_apart = r_.block_apart;
+#pragma unroll 1
+    for (int block = first_block_; block < end_block_; ++block) {
+      if (enters) {
+        y = static_cast<Element*>(a_.y) + (n_ * a_.c_y + conv_group_ * a_.o_per_conv_group + row_class) * a_.l_out;
+        const int shift =
+            static_cast<int>(reinterpret_cast<uintptr_t>(y + first) % recompute::kSectorBytes / sizeof(Element));
+        begin = first - shift;
+        span.head = max(begin, 0), span.end = min(begin + r_.window, l_out());
+        span.first = min(begin < 0 ? begin + kSector : begin, span.end);
+        span.last = span.first + (span.end - span.first) / kVector * kVector;
+        left = (static_cast<int>(a_.o_per_conv_group) - row_class + c_.classes - 1) / c_.classes;
+        left -= in_class * recompute::kBlockRows, y += in_class * block_apart;
+        own = y + warp_ * kWarpRows * apart + span.first;
+        source = ptx::shared_address(staged(warp_ * kWarpRows, span.first - begin));
+        bytes = static_cast<uint32_t>(max(span.last - span.first, 0) * kBytes);
+        load_all_operands(shift);
+      }
+      uint4 w[kK];
+#pragma unroll
+      for (int i = 0; i < kK; ++i) w[i] = next_[i];
+      weights += kK * 32;
+      // The first again for the next window.
+      if (block + 1 == end_block_) weights = weights_of(first_block_);
+      load_weights(weights, next_);
+      tile(w, block - first_block_, begin);
+      ptx::fence_proxy_async();
+      ptx::wait_bulk_stores_read<0>();
+      __syncthreads();
+      if (ptx::elect()) {
+#pragma unroll
+        for (int i = 0; i < kWarpRows; ++i) {
+          if (warp_ * kWarpRows + i < left && bytes > 0)
+            ptx::bulk_store(own + i * apart, source + i * kPitch, bytes, ptx::evict_first_policy());
+        }
+        ptx::commit_bulk_stores();
+      }
+      if (span.head < span.first || span.last < span.end)
+        write_ends(span, begin, min(recompute::kBlockRows, left), y, apart);
+      buffer_ ^= 1, source += buffer_ != 0 ? kTileBytes : -kTileBytes;
+      left -= recompute::kBlockRows, y += block_apart, own += block_apart;
+      enters = ++in_class == c_.class_blocks;
+      if (enters) in_class = 0, ++row_class;
+    }
+  }
+
+  // The next tile's first barrier stands before anything is written to this buffer again.
+  __device__ __forceinline__ void write_ends(const Span& span, int begin, int count, Element* to, int64_t apart) const {
+    const int head = span.first - span.head, ends = head + span.end - span.last;
+#pragma unroll 1
+    for (int i = thread_; i < count * ends; i += kThreads) {
+      const int row = i / ends, at = i - row * ends;
+      const int position = at < head ? span.head + at : span.last + at - head;
+      to[row * apart + position] = *staged(row, position - begin);
+    }
+  }
+
+  __device__ __forceinline__ Element* staged(int row, int column) const {
+    return reinterpret_cast<Element*>(shared_ + p_.shared.tiles + buffer_ * kTileBytes + row * kPitch) + column;
+  }
+
+  // A block's rows at this warp's positions, of which the tile's first is `begin`.
+  __device__ __forceinline__ void tile(const uint4 (&w)[kK], int block, int begin) const {
+    constexpr float kNothing[4] = {};
+    const int g = lane_ / 4, q = lane_ % 4;
+    const recompute::Row* const rows = this->rows() + block * recompute::kBlockRows + g;
+    const recompute::Row row[2] = {rows[0], rows[8]};
+    Element* const to = staged(g, warp_ * kWarpPositions + kVector * q);
+#pragma unroll
+    for (int quad = 0; quad < kQuads; ++quad) {
+      float v[2][8];
+#pragma unroll
+      for (int b = 0; b < 4; ++b) {
+        const uint32_t(&x)[2 * kK] = x_[quad][b];
+        float d[4];
+        ptx::mma<Operand>(d, w[0], x[0], x[1], kNothing);
+#pragma unroll
+        for (int k = 1; k < kK; ++k) ptx::mma<Operand>(d, w[k], x[2 * k], x[2 * k + 1]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          v[i / 2][2 * b + i % 2] = gelu<Element>(fmaf(d[i], row[i / 2].scale, row[i / 2].plus));
+      }
+      if (a_.lengths != nullptr) {
+        const int left = valid_ - begin - warp_ * kWarpPositions - quad * recompute::kQuad - kVector * q;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          if (offset_of(i / 2) + i % 2 >= left) v[0][i] = v[1][i] = 0;
+        }
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+#pragma unroll
+        for (int first = 0; first < 8; first += kVector) {
+          alignas(16) Element out[kVector];
+#pragma unroll
+          for (int i = 0; i < kVector; ++i) out[i] = from_float<Element>(v[h][first + i]);
+          *reinterpret_cast<uint4*>(to + 8 * h * (kPitch / kBytes) + quad * recompute::kQuad + offset_of(first / 2)) =
+              *reinterpret_cast<const uint4*>(out);
+        }
+      }
+    }
+  }
+
+  const ResultParameters& p_;
+  const Arguments& a_;
+  const recompute::Config& c_;
+  const ResultConfig& r_;
+  unsigned char* const shared_;
+  int* const columns_;
+  const int thread_, warp_, lane_;
+  int n_, conv_group_, first_block_, end_block_;
+  int length_, valid_;  // inputs, outputs
+  int buffer_ = 0;
+  uint4 next_[kK];
+  uint32_t x_[kQuads][4][2 * kK];
+};
+
+template <class Element, int kK>
+__global__ void __launch_bounds__(kThreads, kResultPerSm) result_kernel(const __grid_constant__ ResultParameters p) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ int columns[2 * kK * 4];
+  static_assert(sizeof(columns) <= kResultPlaces);
+  Result<Element, kK>(p, shared, columns).run();
+}
+
+}  // namespace convnorm::cuda::moments

@@ -31,9 +31,11 @@ TEST(Limits, SignalsWhoseSquaresVanishInFp32) {
   }
 }
 
-// Layers as networks have them, for every scheme by which a path takes statistics: short samples, groups over many tiles,
-// rows that are no multiple of anything.
+// Layers as networks have them, for every scheme by which a path takes statistics: short samples, groups over many
+// tiles, rows that are no multiple of anything.
 constexpr const char* kWide[] = {"n=2,c=64,l=16,o=64,k=3,p=1,g=4,eps=1e-60",  //
+                                 "n=1,c=64,l=8,o=128,k=5,p=2,g=2,eps=1e-60",  //
+                                 "n=1,c=32,l=4,o=1024,k=5,p=2,g=2,eps=1e-60",
                                  "n=3,c=512,l=7,o=256,k=3,p=1,g=2,eps=1e-60",  //
                                  "n=1,c=32,l=1024,o=64,k=3,p=1,g=2,eps=1e-60",
                                  "n=2,c=32,l=384,o=64,k=3,p=1,g=16,eps=1e-60",

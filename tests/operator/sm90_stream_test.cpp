@@ -48,8 +48,38 @@ constexpr const char* kWide[] = {
     "n=67,c=32,l=32,o=64,k=5,p=2,g=8,bias=1,post=mish",
 };
 
+// Samples of 4, 8, 16 and 32 positions, whose groups fill units: one in a unit, in a CTA, in a cluster and across the
+// GPU; every op, and a last tile of fewer samples.
+constexpr const char* kStraight[] = {
+    "n=1,c=64,l=8,o=128,k=5,p=2,g=8,post=mish+add",
+    "n=1,c=64,l=16,o=128,k=3,p=1,g=8,bias=1,post=film+mish",
+    "n=1,c=64,l=4,o=256,k=5,p=2,g=8,bias=1,post=mish",
+    "n=1,c=512,l=16,o=512,k=5,p=2,g=8,bias=1,post=mish+film+add",
+    "n=2,c=200,l=32,o=64,k=5,p=2,g=2,bias=1,post=silu",
+    "n=3,c=48,l=8,o=1024,k=3,p=1,g=2,bias=1,post=prelu",
+    "n=5,c=48,l=4,o=64,k=5,p=2,g=4,bias=1",
+    "n=1,c=64,l=8,o=24,k=5,p=2,g=3,bias=1,post=film+mish+add",
+};
+// More blocks a warp than registers hold at once. Ragged channels and positions, several samples.
+constexpr const char* kLong[] = {
+    "n=1,c=1024,l=16,o=1024,k=5,p=2,g=8,bias=1",
+    "n=1,c=9100,l=4,o=32,k=5,p=2,g=2,bias=1,post=mish",
+    "n=2,c=9100,l=7,o=24,k=3,p=1,g=3,bias=1,post=silu",
+};
+// As many whole blocks in each warp as there are instances for, in one round of registers and in several.
+constexpr const char* kWhole[] = {
+    "n=1,c=512,l=8,o=1024,k=5,p=2,g=8,bias=1,post=mish+film",
+    "n=1,c=1024,l=8,o=1024,k=5,p=2,g=8,bias=1,post=mish+add",
+    "n=2,c=512,l=4,o=1024,k=5,p=2,g=1,post=silu",
+    "n=1,c=2048,l=4,o=512,k=5,p=2,g=1",
+    "n=1,c=512,l=16,o=128,k=5,p=2,g=1,bias=1,post=add+film+silu",
+    "n=3,c=512,l=8,o=512,k=5,p=2,g=32,bias=1,post=prelu+add",
+};
+
 std::vector<std::string> both() {
   std::vector<std::string> lines(std::begin(kNarrow), std::end(kNarrow));
+  lines.insert(lines.end(), std::begin(kStraight), std::end(kStraight));
+  lines.insert(lines.end(), std::begin(kWhole), std::end(kWhole));
   lines.insert(lines.end(), std::begin(kWide), std::end(kWide));
   return lines;
 }
@@ -69,6 +99,18 @@ INSTANTIATE_TEST_SUITE_P(SixProducts, Sm90StreamOptions,
                          testing::Combine(testing::ValuesIn(std::vector<std::string>(std::begin(kNarrow),
                                                                                      std::end(kNarrow))),
                                           testing::Values("precision=highest")));
+
+// The tensor cores of other paths add up thousands of products in one chain, and cut off more than a plain sum in fp32
+// rounds.
+TEST_F(Sm90StreamCalls, LongSums) {
+  for (const char* line : kLong) {
+    for (const char* type : {"f32", "f16", "bf16"}) {
+      SCOPED_TRACE(std::string(line) + ",dtype=" + type);
+      expect_path_right(make_inputs(std::string(line) + ",dtype=" + type));
+      expect_path_right(make_inputs(std::string(line) + ",dtype=" + type, Fill::correlated), 1);
+    }
+  }
+}
 
 TEST_F(Sm90StreamCalls, SameBitsEveryTime) {
   for (const std::string& line : both()) EXPECT_EQ(check_same_bits(make_inputs(line)), "") << line;

@@ -98,6 +98,24 @@ TEST(Sm90Stream, HoldsWhatTheKernelAssumes) {
   }
 }
 
+// Layers of policies end in a straight line and have instances of their own; what differs from them in a point has not.
+TEST(Sm90Stream, KnowsTheLayersOfPolicies) {
+  const auto has_instance = [](const Config& c) { return has_instance_of(c.blocks_per_warp, c.parts, c.tiles8); };
+  for (const char* dtype : {"f32", "f16", "bf16"}) {
+    for (const char* layer : {"c=512,l=16,o=512", "c=512,l=8,o=1024", "c=1024,l=8,o=1024", "c=2048,l=4,o=2048"}) {
+      const Problem p = parse_problem(fmt::format("n=1,{},k=5,p=2,g=8,bias=1,post=mish,dtype={}", layer, dtype));
+      const Config c = config(print_problem(p));
+      EXPECT_TRUE(c.straight(p.l) && c.whole(p.c) && has_instance(c)) << print_problem(p);
+    }
+  }
+  const Config six = config("n=1,c=512,l=16,o=512,k=5,p=2,g=8,precision=highest");
+  EXPECT_TRUE(six.straight(16) && six.whole(512) && !has_instance(six));
+  EXPECT_FALSE(config("n=1,c=520,l=16,o=512,k=5,p=2,g=8").whole(520));
+  EXPECT_FALSE(config("n=1,c=512,l=12,o=512,k=5,p=2,g=8").straight(12));
+  EXPECT_FALSE(config("n=1,c=512,l=16,o=96,k=5,p=2,g=8").straight(16));                 // groups of 12 channels
+  EXPECT_FALSE(config("n=1,c=512,l=8,o=64,k=5,p=2,g=8", {.k_slices = 1}).straight(8));  // two groups a unit
+}
+
 TEST(Sm90Stream, RefusesWithAReason) {
   EXPECT_THAT(refusal("n=1,c=512,l=129,o=512,k=5,p=2,g=8"), HasSubstr("128 columns"));
   EXPECT_THAT(refusal_of(plan("n=4,c=512,l=16,o=512,k=5,p=2,g=8", {.tile_samples = 8})), HasSubstr("8 samples"));

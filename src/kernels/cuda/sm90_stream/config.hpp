@@ -20,6 +20,7 @@ inline constexpr int kFewestInputs = 16;          // C_in * K
 inline constexpr int kFewestInputsOfHalves = 64;  // below, halves of fp32 would show: six products
 inline constexpr int kPerLane = 4;                // positions that a lane finishes
 inline constexpr int kMostCluster = 8;            // larger ones do not fill the chip
+inline constexpr int kWarps = 8;                  // of a CTA
 
 // How the CTAs of a group tell each other their statistics.
 enum class Exchange : int {
@@ -64,13 +65,31 @@ struct Config {
   CONVNORM_HOST_DEVICE int cluster() const { return cluster_tiles << k_slices_log2; }
   CONVNORM_HOST_DEVICE int grid() const { return sample_tiles * tiles << k_slices_log2; }
   CONVNORM_HOST_DEVICE int cluster_units() const { return cluster_tiles << slices_log2; }  // of one sample
+
+  // Whether all lanes of a unit hold values of one group, if need be each value as often: Finish::straight() takes
+  // that, where a norm comes right after the bias.
+  bool straight(int64_t l_out) const {
+    return l_out % kPerLane == 0 && (l_out & (l_out - 1)) == 0 && even && group_rows == unit_rows() &&
+           tile_samples << slices_log2 <= kWarps;
+  }
+  // Whether all warps have the same number of whole blocks, of `c` input channels.
+  bool whole(int64_t c) const {
+    return c == int64_t{blocks} * kBlockInputs && blocks == blocks_per_warp * kWarps << k_slices_log2;
+  }
 };
 
+// Whether there is an instance for warps that all have this many stages of whole blocks with five taps: those of layers
+// of 512, 1024 and 2048 channels. It works without a jump from its first load to its last product.
+constexpr bool has_instance_of(int stages, int parts, int tiles8) {
+  if (parts > 2) return false;
+  return tiles8 == 1 ? stages == 4 || stages == 8 || stages == 16 : tiles8 == 2 && (stages == 2 || stages == 4);
+}
+
 inline constexpr int kPrefetchedBytes = 20 << 10;  // of a warp's weights, into L2
-inline constexpr int kWarps = 8;                   // of a CTA
 inline constexpr int kMostRingBytes = 213 << 10;   // of all warps: weights and inputs in flight
 
-inline constexpr int kMomentsBytes = 8;  // of a unit: mean and M2 as fp32
+inline constexpr int kMomentsBytes = 8;               // of a unit: mean and M2 as fp32
+inline constexpr int kUnitBytes = 32 * kPerLane * 4;  // its sums
 
 // The one plan of shared memory; byte offsets. First the barriers: sums received, and moments of all samples received.
 // All that is needed early has a fixed place.
@@ -80,8 +99,6 @@ struct SharedPlan {
   int moments;   // float2 [samples of a tile][cluster units]
   int received;  // float [samples][own slices][k slices][32 lanes][kPerLane]: of the CTAs of the tile
   int ring;      // of each warp: stages in flight, then float [16 rows][columns], its partial sums
-  // Bytes that barriers wait for, in a lone CTA those of all units; 0: nothing is sent.
-  int sums_expected, moments_expected;
 };
 
 inline SharedPlan shared_plan(const Config& c) {
@@ -89,9 +106,7 @@ inline SharedPlan shared_plan(const Config& c) {
   SharedPlan s{};
   s.moments = kTagOffset + 8;
   s.received = (s.moments + samples * c.cluster_units() * kMomentsBytes + 15) / 16 * 16;
-  s.sums_expected = c.k_slices_log2 == 0 ? 0 : (samples << c.slices_log2) * 32 * kPerLane * 4;
-  s.moments_expected = c.exchange == Exchange::kCluster ? samples * c.cluster_units() * kMomentsBytes : 0;
-  s.ring = s.received + s.sums_expected;
+  s.ring = s.received + (c.k_slices_log2 == 0 ? 0 : (samples << c.slices_log2) * kUnitBytes);
   return s;
 }
 

@@ -3,6 +3,7 @@
 // A lane holds kPerLane neighbouring positions of one row; 2^(1 + slices_log2) lanes share a row. So a channel's
 // parameters are one register each, and statistics are shuffles. One warp alone runs this code once, so its time is
 // that of a chain of instructions: everything that can be known beforehand comes from the host or before the weights.
+// What policies need, straight() does with hardly a jump: the instruction cache is cold, and each jump waits for it.
 #pragma once
 
 #include "kernels/cuda/collective/exchange.cuh"
@@ -23,11 +24,76 @@ __device__ __forceinline__ Spread spread_in_line(bool counts, const Measure& mea
   return one.spread(m);
 }
 
+// With the moments of the lane `mask` away, which has the same count: Chan's formula, which then is symmetric.
+__device__ __forceinline__ Moments merge_equal(const Moments& own, int mask) {
+  const float mean = __shfl_xor_sync(~0u, own.mean, mask), m2 = __shfl_xor_sync(~0u, own.m2, mask);
+  const float distance = mean - own.mean;
+  return {2 * own.count, 0.5f * own.mean + 0.5f * mean, own.m2 + m2 + distance * distance * (0.5f * own.count)};
+}
+
+// A warp's values times `factor`, all of one group and all of account.
+__device__ __forceinline__ Moments moments_of_warp(const float (&values)[kPerLane], float factor) {
+  static_assert(kPerLane == 4);
+  float v[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) v[i] = values[i] * factor;
+  Moments m = {kPerLane, 0.25f * ((v[0] + v[1]) + (v[2] + v[3])), 0};
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) v[i] -= m.mean;
+  m.m2 = fmaf(v[0], v[0], v[1] * v[1]) + fmaf(v[2], v[2], v[3] * v[3]);
+#pragma unroll
+  for (int mask = 1; mask < 32; mask <<= 1) m = merge_equal(m, mask);
+  return m;
+}
+
+// One unit's moments in each of `lanes` lanes, a power of two, and again in the next ones. Up to eight, as a cluster
+// has, without a jump.
+__device__ __forceinline__ Moments moments_of_lanes(Moments m, int lanes) {
+#pragma unroll
+  for (int mask = 1; mask < 32; mask <<= 1) {
+    if (mask == kMostCluster && lanes <= kMostCluster) break;
+    const Moments merged = merge_equal(m, mask);
+    const bool two = mask < lanes;
+    m = {two ? merged.count : m.count, two ? merged.mean : m.mean, two ? merged.m2 : m.m2};
+  }
+  return m;
+}
+
+// What straight() meets only where values leave fp32's range, and ops other than those of policies. Functions of their
+// own, because code that is jumped over costs as much as code that is run.
+struct FourValues {
+  float v[kPerLane];
+};
+static __device__ __noinline__ Spread spread_of_warp(FourValues values) {
+  return spread_of(true, [&](const Scale& scale) { return moments_of_warp(values.v, scale.factor()); });
+}
+static __device__ __noinline__ Spread spread_of_lanes(Spread unit, int lanes) {
+  return spread_of(true, [&](const Scale& scale) { return moments_of_lanes(scale.moments(unit), lanes); });
+}
+static __device__ __noinline__ float rstd_at_scale(Spread group, double eps) { return rstd_of(group, eps); }
+static __device__ __noinline__ FourValues apply_other(FourValues values, convnorm_op op, float parameter) {
+  detail::apply_formula(op, values.v, [&](int) { return parameter; });
+  return values;
+}
+
 template <class T>
 class Finish {
  public:
   using Element = typename T::Element;
   using Values = float[kPerLane];
+
+  // What straight() can know beforehand; places in shared memory by their shared addresses.
+  struct Places {
+    uint32_t barriers;              // of this CTA
+    uint32_t sums;                  // first warp's of a unit: its own, or where CTAs share a tile the one that it sends
+    uint32_t to, to_barrier;        // where CTAs share a tile
+    uint32_t moments, own_moments;  // of the unit that this lane reads; this unit's
+    Element* y;
+    int exchange, merging_lanes;
+    float inverse_count, eps;
+    int mish, film, add;  // whether the list begins with these, of which each may lack
+    int others;           // the first op after them
+  };
 
   __device__ __forceinline__ Finish(const Parameters& p, unsigned char* shared, int tile, int k_slice, int warp,
                                     int lane)
@@ -48,7 +114,12 @@ class Finish {
   // While the weights are on their way. Touches the lines of what is needed later.
   __device__ __forceinline__ void request_parameters() {
     request(bias_, t_.bias, channel_);
-    if (t_.group_channels != 0) request(base_, t_.bias, channel_ - channel_ % t_.group_channels);
+    if (t_.group_channels != 0) {
+      // Where groups share no tile, a row of the grid holds one.
+      const int first = t_.group_channels >= t_.tile_channels ? static_cast<int>(blockIdx.y) * t_.group_channels
+                                                              : channel_ - channel_ % t_.group_channels;
+      request(base_, t_.bias, first);
+    }
     request(gamma_, t_.gamma, channel_);
     request(beta_, t_.beta, channel_);
     asm volatile("" ::"l"(t_.y), "l"(t_.shift), "r"(t_.post[0].op), "f"(t_.post[3].param));
@@ -66,10 +137,115 @@ class Finish {
         if constexpr (sizeof(Element) == 4) {
           ptx::load_32(from, wanted, residual_[i]);
         } else {
-          residual_[i] = ptx::load_16(from, wanted);
+          ptx::load_16(from, wanted, residual_[i]);
         }
       }
     }
+  }
+
+  // The same for straight(), without a jump.
+  __device__ __forceinline__ void request_in_line() {
+    const bool wanted = has_unit_ && inside_;
+    const int in_group = t_.group_channels >= kTileRows ? static_cast<int>(blockIdx.y) * t_.group_channels
+                                                        : channel_ & -t_.group_channels;
+    const int of_sample = sample_ * t_.o + channel_;
+    bias_.request(t_.bias, channel_, t_.param_dtype, wanted);
+    base_.request(t_.bias, in_group, t_.param_dtype, wanted && t_.group_channels != 0);
+    gamma_.request(t_.gamma, channel_, t_.param_dtype, wanted);
+    beta_.request(t_.beta, channel_, t_.param_dtype, wanted);
+    slope_.request(t_.slope, t_.slope_per_channel ? channel_ : 0, t_.param_dtype, wanted);
+    scale_.request(t_.scale, of_sample, t_.param_dtype, wanted);
+    shift_.request(t_.shift, of_sample, t_.param_dtype, wanted);
+    const Element* residual = static_cast<const Element*>(t_.residual) + y_offset();
+    const bool adds = wanted && t_.residual != nullptr && position_ < t_.l_out;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if constexpr (sizeof(Element) == 4) {
+        ptx::load_32(residual + i, adds, residual_[i]);
+      } else {
+        ptx::load_16(residual + i, adds, residual_[i]);
+      }
+    }
+  }
+
+  // While the weights are on their way, and held in registers, as the compiler would compute them where they are used.
+  __device__ __forceinline__ Places places() const {
+    Places p;
+    p.barriers = ptx::shared_address(shared_);
+    const int k_log2 = p_.front.k_slices_log2, lane_row = lane_ >> (1 + t_.slices_log2);
+    const int n = k_log2 == 0 ? n_ : warp_ >> t_.slices_log2;
+    const int slice = k_log2 == 0 ? slice_ : warp_ & ((1 << t_.slices_log2) - 1);
+    const int row = slice * t_.unit_rows + lane_row;
+    const int column = (n << p_.front.positions_log2) + (position_ & (t_.l_out - 1));
+    p.sums = p.barriers + ring_offset(p_.front) + (row * 8 * T::kTiles8 + column) * 4;
+    const uint32_t rank = ptx::cluster_rank(), owner = (rank & -(1 << k_log2)) + (slice >> t_.own_slices_log2);
+    const int unit = (n << t_.own_slices_log2) + (slice & ((1 << t_.own_slices_log2) - 1));
+    p.to = ptx::map_to_rank(p.barriers + received_offset(unit, k_slice_), owner);
+    p.to_barrier = ptx::map_to_rank(p.barriers + kSumsBarrier, owner);
+    const int cluster_unit = static_cast<int>(rank >> k_log2 << t_.slices_log2) + slice_;
+    const int first = t_.group_units == t_.cluster_units ? 0 : cluster_unit & -t_.group_units;
+    const uint32_t moments = p.barriers + t_.moments + n_ * t_.cluster_units * kMomentsBytes;
+    p.own_moments = moments + cluster_unit * kMomentsBytes;
+    p.moments = moments + (first + (lane_ & (t_.merging_lanes - 1))) * kMomentsBytes;
+    p.y = static_cast<Element*>(t_.y) + y_offset();
+    p.others = 0;
+    p.mish = takes(CONVNORM_MISH, p.others), p.film = takes(CONVNORM_FILM, p.others);
+    p.add = takes(CONVNORM_ADD, p.others);
+    p.exchange = t_.exchange, p.merging_lanes = t_.merging_lanes;
+    p.inverse_count = t_.inverse_count, p.eps = t_.eps_f32;
+    asm volatile("" : "+r"(p.barriers), "+r"(p.sums), "+r"(p.to), "+r"(p.to_barrier), "+r"(p.moments));
+    asm volatile("" : "+r"(p.own_moments), "+l"(p.y), "+f"(p.inverse_count), "+f"(p.eps));
+    asm volatile("" : "+r"(p.exchange), "+r"(p.merging_lanes), "+r"(p.mish), "+r"(p.film), "+r"(p.add), "+r"(p.others));
+    return p;
+  }
+
+  // send_sums() and unit() where all lanes of a unit hold values of one group.
+  __device__ __forceinline__ void straight(const Places& at, float fault) const {
+    Values v;
+    if (p_.front.k_slices_log2 == 0) {
+      if (!has_unit_) return;
+      add_warps(v, at.sums);
+    } else {
+      if (warp_ >= p_.front.tile_samples << t_.slices_log2) return;
+      add_warps(v, at.sums);
+      ptx::store_async(at.to, v, at.to_barrier);
+      if (!has_unit_) return;
+      const uint32_t received = at.barriers + received_offset(warp_, 0);
+      wait_cluster(at.barriers + kSumsBarrier, "the sums of other CTAs");
+      set(v, ptx::load_shared_128(received));
+      add(v, ptx::load_shared_128(received + kUnitBytes));
+#pragma unroll 1
+      for (int k = 2; k < 1 << p_.front.k_slices_log2; ++k) add(v, ptx::load_shared_128(received + k * kUnitBytes));
+    }
+    const float bias = bias_.value(t_.param_dtype) - base_.value(t_.param_dtype) + fault;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) v[i] += bias;
+
+    const Moments measured = moments_of_warp(v, 1);
+    Spread group = {measured.count, measured.mean, measured.m2};
+    if (!Scale::in_range(measured.m2)) group = spread_of_warp({v[0], v[1], v[2], v[3]});
+    if (at.exchange != static_cast<int>(Exchange::kNone)) group = straight_exchange(at, group);
+
+    float rstd = inverse_sqrt(fmaf(group.m2, at.inverse_count, at.eps));
+    if (!Scale::in_range(group.m2)) rstd = rstd_at_scale(group, t_.eps);
+    const float by = t_.gamma == nullptr ? rstd : rstd * gamma_.value(t_.param_dtype);
+    const float plus = beta_.value(t_.param_dtype);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) v[i] = fmaf(v[i] - group.mean, by, plus);
+
+    if (at.mish) {
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) v[i] = Formulas<DeviceMath>::mish(v[i], 0);
+    }
+    const float film_by = scale_.value(t_.param_dtype), film_plus = shift_.value(t_.param_dtype);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      v[i] = at.film ? fmaf(v[i], film_by, film_plus) : v[i];
+      v[i] = at.add ? v[i] + element_value(residual_[i]) : v[i];
+    }
+#pragma unroll 1
+    for (int s = at.others; s < t_.post_count; ++s) straight_post(v, t_.post[s]);
+    if (inside_ && position_ < t_.l_out) store_vector(at.y, v);
   }
 
   // Partial sums of all units of the tile, of which warps take turns, to the CTAs that finish them.
@@ -117,6 +293,13 @@ class Finish {
   }
 
  private:
+  // Whether op `next` of the list is this one, which then is behind.
+  __device__ __forceinline__ bool takes(convnorm_op op, int& next) const {
+    const bool here = next < t_.post_count && t_.post[next].op == op;
+    next += here;
+    return here;
+  }
+
   __device__ __forceinline__ void request(Requested<Element>& to, const void* tensor, int index) const {
     to.request(tensor, index, t_.param_dtype, inside_);
   }
@@ -131,15 +314,33 @@ class Finish {
     while (!ptx::mbarrier_try_wait_cluster(barrier, 0)) patience.lose(what);
   }
 
+  __device__ __forceinline__ int received_offset(int unit, int from) const {
+    return t_.received + (((unit << p_.front.k_slices_log2) + from) * 32 + lane_) * kPerLane * 4;
+  }
   __device__ __forceinline__ float* received_at(int unit, int from) const {
-    return reinterpret_cast<float*>(shared_ + t_.received) +
-           (((unit << p_.front.k_slices_log2) + from) * 32 + lane_) * kPerLane;
+    return reinterpret_cast<float*>(shared_ + received_offset(unit, from));
+  }
+
+  static __device__ __forceinline__ void set(Values& v, const float4& to) {
+    v[0] = to.x, v[1] = to.y, v[2] = to.z, v[3] = to.w;
+  }
+  static __device__ __forceinline__ void add(Values& v, const float4& more) {
+    v[0] += more.x, v[1] += more.y, v[2] += more.z, v[3] += more.w;
+  }
+
+  // The sums of all warps of this CTA, those of the first at `address`.
+  static __device__ __forceinline__ void add_warps(Values& v, uint32_t address) {
+    float4 of[kWarps];
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) of[w] = ptx::load_shared_128(address + w * T::kRingBytes);
+    set(v, of[0]);
+#pragma unroll
+    for (int w = 1; w < kWarps; ++w) add(v, of[w]);
   }
 
   static __device__ __forceinline__ void add(Values& v, const float* from) {
     static_assert(kPerLane == 4);
-    const float4 more = *reinterpret_cast<const float4*>(from);
-    v[0] += more.x, v[1] += more.y, v[2] += more.z, v[3] += more.w;
+    add(v, *reinterpret_cast<const float4*>(from));
   }
 
   // Of all warps of this CTA.
@@ -149,7 +350,7 @@ class Finish {
     for (int i = 0; i < kPerLane; ++i) v[i] = 0;
     // Where rows have more lanes than positions, the last lanes read those of another sample, and drop them later.
     const int column = min((n << p_.front.positions_log2) + position_, 8 * T::kTiles8 - kPerLane);
-    const auto* from = reinterpret_cast<const float*>(shared_ + p_.front.ring) + row * 8 * T::kTiles8 + column;
+    const auto* from = reinterpret_cast<const float*>(shared_ + ring_offset(p_.front)) + row * 8 * T::kTiles8 + column;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) add(v, from + w * (T::kRingBytes / 4));
   }
@@ -250,14 +451,19 @@ class Finish {
     });
   }
 
+  __device__ __forceinline__ ptx::Word* words_of_group() const {
+    return t_.slot.words +
+           (static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y) * p_.front.tile_samples + n_) * t_.group_units;
+  }
+  __device__ __forceinline__ int word_of_unit() const {
+    return ((static_cast<int>(blockIdx.x) >> p_.front.k_slices_log2) << t_.slices_log2) + slice_;
+  }
+
   // A row of the grid holds one group, of the samples of one tile.
   __device__ __forceinline__ Spread exchange_by_words(const Spread& own) const {
-    ptx::Word* words =
-        t_.slot.words +
-        (static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y) * p_.front.tile_samples + n_) * t_.group_units;
+    ptx::Word* words = words_of_group();
     const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + kTagOffset);
-    const int unit = ((static_cast<int>(blockIdx.x) >> p_.front.k_slices_log2) << t_.slices_log2) + slice_;
-    if (lane_ == 0) publish(words + unit, tag, own);
+    if (lane_ == 0) publish(words + word_of_unit(), tag, own);
     return gather([&](int i, float count) { return await(words + i, tag, count); });
   }
 
@@ -295,11 +501,55 @@ class Finish {
     return all;
   }
 
-  // With the moments of the lane `mask` away, which has the same count: Chan's formula, which then is symmetric.
-  static __device__ __forceinline__ Moments merge_equal(const Moments& own, int mask) {
-    const float mean = __shfl_xor_sync(~0u, own.mean, mask), m2 = __shfl_xor_sync(~0u, own.m2, mask);
-    const float distance = mean - own.mean;
-    return {2 * own.count, 0.5f * own.mean + 0.5f * mean, own.m2 + m2 + distance * distance * (0.5f * own.count)};
+  // Of the whole group, from this unit's, which all its lanes hold.
+  __device__ __forceinline__ Spread straight_exchange(const Places& at, const Spread& own) const {
+    Spread unit;
+    if (at.exchange == static_cast<int>(Exchange::kCluster)) {
+      const float two[2] = {own.mean, own.m2};
+      const uint32_t barrier = at.barriers + kMomentsBarrier;
+      if (p_.front.alone) {
+        if (lane_ == 0) {
+          ptx::store_shared_64(at.own_moments, two[0], two[1]);
+          ptx::mbarrier_arrive(barrier);
+        }
+      } else if (lane_ < t_.cluster) {
+        ptx::store_async(ptx::map_to_rank(at.own_moments, lane_), two, ptx::map_to_rank(barrier, lane_));
+      }
+      wait_cluster(barrier, "the statistics of another CTA");
+      const float2 s = ptx::load_shared_64(at.moments);
+      unit = {own.count, s.x, s.y};
+    } else {
+      ptx::Word* words = words_of_group();
+      const uint64_t tag = *reinterpret_cast<const uint64_t*>(shared_ + kTagOffset);
+      if (lane_ == 0) publish(words + word_of_unit(), tag, own);
+      unit = await(words + (lane_ & (at.merging_lanes - 1)), tag, own.count);
+    }
+    const Moments all = moments_of_lanes(Scale(0).moments(unit), at.merging_lanes);
+    if (!Scale::in_range(all.m2)) return spread_of_lanes(unit, at.merging_lanes);
+    return {all.count, all.mean, all.m2};
+  }
+
+  __device__ __forceinline__ void straight_post(Values& v, const TailOp& stage) const {
+    if (stage.op == CONVNORM_ADD) {
+      add_residual(v);
+    } else if (stage.op == CONVNORM_FILM) {
+      apply_film(v);
+    } else {
+      const float parameter = stage.op == CONVNORM_PRELU ? slope_.value(t_.param_dtype) : stage.param;
+      const FourValues of = apply_other({v[0], v[1], v[2], v[3]}, static_cast<convnorm_op>(stage.op), parameter);
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) v[i] = of.v[i];
+    }
+  }
+
+  __device__ __forceinline__ void apply_film(Values& v) const {
+    const float by = scale_.value(t_.param_dtype), plus = shift_.value(t_.param_dtype);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) v[i] = fmaf(v[i], by, plus);
+  }
+  __device__ __forceinline__ void add_residual(Values& v) const {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) v[i] += element_value(residual_[i]);
   }
 
   __device__ __forceinline__ void post(Values& v) const {
@@ -307,12 +557,9 @@ class Finish {
     for (int s = 0; s < t_.post_count; ++s) {
       const TailOp stage = t_.post[s];
       if (stage.op == CONVNORM_FILM) {
-        const float by = scale_.value(t_.param_dtype), plus = shift_.value(t_.param_dtype);
-#pragma unroll
-        for (int i = 0; i < kPerLane; ++i) v[i] = fmaf(v[i], by, plus);
+        apply_film(v);
       } else if (stage.op == CONVNORM_ADD) {
-#pragma unroll
-        for (int i = 0; i < kPerLane; ++i) v[i] += element_value(residual_[i]);
+        add_residual(v);
       } else {
         const float parameter = stage.op == CONVNORM_PRELU ? slope_.value(t_.param_dtype) : stage.param;
         detail::apply_formula(static_cast<convnorm_op>(stage.op), v, [&](int) { return parameter; });
@@ -326,18 +573,21 @@ class Finish {
     return __uint_as_float(bits << 16);
   }
 
+  static __device__ __forceinline__ void store_vector(Element* to, const Values& v) {
+    alignas(16) Element out[kPerLane];
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) out[i] = from_float<Element>(v[i]);
+    if constexpr (sizeof(out) == 16) {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(out);
+    } else {
+      *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(out);
+    }
+  }
+
   __device__ __forceinline__ void store(const Values& v) const {
     Element* to = static_cast<Element*>(t_.y) + y_offset();
     if (t_.y_vectors) {
-      alignas(16) Element out[kPerLane];
-#pragma unroll
-      for (int i = 0; i < kPerLane; ++i) out[i] = from_float<Element>(v[i]);
-      if (position_ >= t_.l_out) return;
-      if constexpr (sizeof(out) == 16) {
-        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(out);
-      } else {
-        *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(out);
-      }
+      if (position_ < t_.l_out) store_vector(to, v);
     } else {
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i) {

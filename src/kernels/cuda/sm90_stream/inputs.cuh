@@ -35,7 +35,7 @@ struct Operands {
 };
 
 // input_position() of 32-bit positions, without a branch.
-__device__ __forceinline__ int position_in_x(const Arguments& a, int i, int length) {
+__device__ __forceinline__ int position_in_x(const Steps& a, int i, int length) {
   const int mirrored = i < 0 ? -i : 2 * (length - 1) - i;
   const int clamped = min(max(a.pad == CONVNORM_REFLECT ? mirrored : i, 0), length - 1);
   const int outside = a.pad == CONVNORM_ZEROS ? -1 : clamped;
@@ -53,19 +53,20 @@ class Inputs {
     uint32_t words[4 * T::kXWords];
   };
 
-  __device__ __forceinline__ Inputs(const Parameters& p, int first_block, int lane)
-      : p_(p), lane_(lane), first_channel_(first_block * kBlockInputs + (lane & 3)) {
+  __device__ __forceinline__ Inputs(const Parameters& p, int first_block, int lane) : p_(p), lane_(lane) {
     const Front& f = p.front;
+    const int first_channel = first_block * kBlockInputs + (lane & 3);
+    channels_left_ = f.c - first_channel;
     const int place = (lane >> 2) * kTiles8;
     const int n = place >> f.positions_log2;
     position_ = place & ((1 << f.positions_log2) - 1);
     x_ = static_cast<const Element*>(f.x) +
-         static_cast<uint32_t>(((first_sample(f) + n) * f.c + first_channel_) * f.l + (T::kShifts ? position_ : 0));
+         static_cast<uint32_t>(((first_sample(f) + n) * f.c + first_channel) * f.l + (T::kShifts ? position_ : 0));
     const bool exists = n < samples_of_tile(f);
     inside_ = exists && position_ < (T::kShifts ? f.l : p.tail.l_out);
     if constexpr (!T::kShifts) {
       positions_inside_ = exists ? p.tail.l_out - position_ : 0;
-      position_ = position_ * static_cast<int>(p.arguments.stride) - static_cast<int>(p.arguments.pad_left);
+      position_ = position_ * p.steps.stride - p.steps.pad_left;
     }
   }
 
@@ -77,7 +78,7 @@ class Inputs {
     const int step = 4 * f.l * static_cast<int>(sizeof(Element));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const bool here = wanted && inside_ && first_channel_ + 4 * i < f.c;
+      const bool here = wanted && inside_ && (T::kStages > 0 || channels_left_ > 4 * i);
       uint32_t* to = raw.words + i * T::kXWords;
       if constexpr (sizeof(Element) == 2 && kTiles8 == 1) {
         ptx::load_16(row, here, to[0]);
@@ -91,14 +92,14 @@ class Inputs {
       row += step;
     }
     x_ = reinterpret_cast<const Element*>(row);
-    first_channel_ += kBlockInputs;
+    channels_left_ -= kBlockInputs;
   }
 
   // With inputs that are shifted: the lane's share of a stage on its way into its part of a slot, zeros past the last
   // channel.
   __device__ __forceinline__ void copy(uint32_t slot, int stage) const {
     const Front& f = p_.front;
-    const int channel = first_channel_ + stage * kBlockInputs;
+    const int left = channels_left_ - stage * kBlockInputs;
     const Element* rows = x_ + static_cast<int64_t>(stage * kBlockInputs) * f.l;
     constexpr int kBytes = 4 * T::kXVector, kVectors = T::kXWords / T::kXVector;
 #pragma unroll
@@ -107,7 +108,7 @@ class Inputs {
       for (int v = 0; v < kVectors; ++v) {
         ptx::copy_async_or_zeros<kBytes>(slot + ((i * kVectors + v) * 32 + lane_) * kBytes,
                                          rows + 4 * i * f.l + v * (kBytes / static_cast<int>(sizeof(Element))),
-                                         inside_ && channel + 4 * i < f.c);
+                                         inside_ && left > 4 * i);
       }
     }
   }
@@ -137,8 +138,8 @@ class Inputs {
   // has a register of its own and none is behind a branch: else each would wait for the one before.
   __device__ __forceinline__ void load_next_tap(Raw& raw, bool wanted) {
     const Front& f = p_.front;
-    const Arguments& a = p_.arguments;
-    const int stride = static_cast<int>(a.stride);
+    const Steps& a = p_.steps;
+    const int stride = a.stride;
 #pragma unroll
     for (int j = 0; j < kTiles8; ++j) {
       const int from = position_in_x(a, position_ + j * stride, f.l);
@@ -146,7 +147,7 @@ class Inputs {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const Element* element = x_ + (4 * i * f.l + from);
-        const bool here = inside && first_channel_ + 4 * i < f.c;
+        const bool here = inside && channels_left_ > 4 * i;
         if constexpr (sizeof(Element) == 4) {
           ptx::load_32(element, here, raw.words[i * T::kXWords + j]);
         } else {
@@ -154,12 +155,12 @@ class Inputs {
         }
       }
     }
-    const int dilation = static_cast<int>(a.dilation);
+    const int dilation = a.dilation;
     const bool last = ++tap_ == f.taps;
     tap_ = last ? 0 : tap_;
     position_ += dilation - (last ? f.taps * dilation : 0);
     x_ += last ? kBlockInputs * f.l : 0;
-    first_channel_ += last ? kBlockInputs : 0;
+    channels_left_ -= last ? kBlockInputs : 0;
   }
 
   __device__ __forceinline__ Operands<T> operands(const Raw& raw) const {
@@ -200,7 +201,7 @@ class Inputs {
  private:
   const Parameters& p_;
   const int lane_;
-  int first_channel_;         // of this lane, in the next stage or in stage 0
+  int channels_left_;         // from this lane's first one on, in the next stage or in stage 0
   const Element* x_;          // that channel, and with shifts its first position
   int position_;              // of column tile 0: of y, and without shifts of x, at the next tap
   bool inside_;               // neither sample nor position is one that pads to a power of two

@@ -10,14 +10,14 @@
 namespace convnorm::cuda::sm90_stream {
 
 // By one thread, before the cluster's first arrival.
-__device__ __forceinline__ void init_barriers(const Tail& t, uint32_t barriers) {
+__device__ __forceinline__ void init_barriers(const Front& f, uint32_t barriers) {
   // A CTA alone stores by itself, and its units arrive; between CTAs the bytes that land count.
-  const bool alone = t.cluster == 1;
   ptx::mbarrier_init(barriers + kSumsBarrier, 1);
-  ptx::mbarrier_init(barriers + kMomentsBarrier, alone ? max(t.moments_expected / kMomentsBytes, 1) : 1);
+  ptx::mbarrier_init(barriers + kMomentsBarrier, f.alone ? max(f.expected_moments, 1) : 1);
   ptx::fence_mbarrier_init();
-  ptx::mbarrier_arrive_expect_tx(barriers + kSumsBarrier, t.sums_expected);
-  if (!alone) ptx::mbarrier_arrive_expect_tx(barriers + kMomentsBarrier, t.moments_expected);
+  ptx::mbarrier_arrive_expect_tx(barriers + kSumsBarrier,
+                                 f.k_slices_log2 == 0 ? 0 : (f.tile_samples << f.slices_log2) * kUnitBytes);
+  if (!f.alone) ptx::mbarrier_arrive_expect_tx(barriers + kMomentsBarrier, f.expected_moments * kMomentsBytes);
 }
 
 // Part `part` of a tap's weights, as the A operand.
@@ -115,17 +115,18 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
   extern __shared__ __align__(128) unsigned char shared[];
   const Front& f = p.front;
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-  const int tile = static_cast<int>(blockIdx.y) * f.row_tiles + (static_cast<int>(blockIdx.x) >> f.k_slices_log2);
+  const int tile = static_cast<int>(blockIdx.y * (gridDim.x >> f.k_slices_log2) + (blockIdx.x >> f.k_slices_log2));
   const int k_slice = static_cast<int>(blockIdx.x) & ((1 << f.k_slices_log2) - 1);
 
-  if (threadIdx.x == 0) init_barriers(p.tail, ptx::shared_address(shared));
+  if (threadIdx.x == 0) init_barriers(f, ptx::shared_address(shared));
   // Relaxed and before the loads: behind them it would wait for them.
   ptx::cluster_arrive_relaxed();
 
   const int first_block = (k_slice * kWarps + warp) * f.blocks_per_warp;
-  const int stages = min(max(f.blocks - first_block, 0), f.blocks_per_warp) * (T::kShifts ? 1 : f.taps);
+  const int stages =
+      T::kStages > 0 ? T::kStages : min(max(f.blocks - first_block, 0), f.blocks_per_warp) * (T::kShifts ? 1 : f.taps);
   const uint4* next_weights =
-      f.packed + static_cast<uint32_t>(tile * f.tile_vectors + first_block * f.block_vectors + lane);
+      f.packed + static_cast<uint32_t>((tile * f.blocks + first_block) * f.block_vectors + lane);
   uint4 weights[T::kDepth][T::kWeightVectors];
   typename Inputs<T>::Raw raw[T::kDepth];
   const auto load_weights = [&](int slot, bool wanted) {
@@ -139,13 +140,13 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
   // memory does not idle meanwhile, the rest is on its way into L2, where it is little; where it is much, that would
   // only be in the way of what is needed first.
   const auto prefetch_rest = [&] {
-    const int rest = stages - T::kDepth;
+    const int rest = T::kStages > 0 ? 0 : stages - T::kDepth;
     if (rest > 0 && rest <= T::kPrefetched && lane == 0) {
       ptx::prefetch_l2(next_weights, rest * (T::kWeightVectors * 512));
     }
   };
   // Warps of few stages jump over loads that they do not need.
-  const auto none_left = [&](int u) { return u >= 2 && u % 2 == 0 && u >= stages; };
+  const auto none_left = [&](int u) { return T::kStages == 0 && u >= 2 && u % 2 == 0 && u >= stages; };
   const auto load_first_weights = [&] {
 #pragma unroll
     for (int u = 0; u < T::kDepth; ++u) {
@@ -160,8 +161,11 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
   }
   Inputs<T> inputs(p, first_block, lane);
   Finish<T> finish(p, shared, tile, k_slice, warp, lane);
+  typename Finish<T>::Places places;
+  constexpr bool kPlacesFirst = T::kPlacesAhead && kWeightsFirst;
+  if constexpr (kPlacesFirst) places = finish.places();
   if constexpr (kWeightsFirst) ptx::wait_for_predecessors();
-  unsigned char* const ring = shared + f.ring + warp * T::kRingBytes;
+  unsigned char* const ring = shared + ring_offset(f) + warp * T::kRingBytes;
   const auto copy_inputs = [&](int slot, int stage) {
     if (stage < stages) inputs.copy(ptx::shared_address(ring) + slot * T::kStageBytes, stage);
     ptx::commit_copies();
@@ -186,33 +190,49 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
   if constexpr (!kWeightsFirst) load_first_weights();
   __syncwarp();  // keeps what follows from being requested before
 
-  finish.request_parameters();
+  if constexpr (T::kStages > 0) {
+    finish.request_in_line();
+  } else if (finish.has_unit()) {
+    finish.request_parameters();
+  }
+  if constexpr (T::kPlacesAhead && !kPlacesFirst) places = finish.places();
   uint32_t fingerprint[2];
   ptx::load_64(p.tail.header, true, fingerprint[0], fingerprint[1]);
-  if (p.tail.exchange == static_cast<int>(Exchange::kWords) && threadIdx.x == 0) {
-    *reinterpret_cast<uint64_t*>(shared + kTagOffset) =
-        first_tag_of_launch(p.tail.slot.header, gridDim.x * gridDim.y * gridDim.z, 1);
-  }
+  const bool by_words = p.tail.exchange == static_cast<int>(Exchange::kWords);
+  const uint64_t last_tag = ptx::load_relaxed_or_zero(&p.tail.slot.header->tag, by_words && threadIdx.x == 0);
 
   float sums[T::kSums][T::kTiles8][4] = {};
-  int slot = 0;
-#pragma unroll 1
-  for (int stage = 0; stage < stages; stage += T::kDepth) {
+  if constexpr (T::kStages > 0) {
+    // Without a jump since the first load, the compiler waits for a stage by itself; else for all that is on its way.
 #pragma unroll
-    for (int u = 0; u < T::kDepth; ++u) {
-      if (u > 0 && stage + u >= stages) break;
-      if constexpr (T::kShiftsInputs) {
-        ptx::wait_copies<T::kXDepth - 1>();
-        raw[u] = inputs.read(ring + slot * T::kStageBytes);
-      } else if constexpr (!T::kInputsAhead) {
-        load_inputs(u, stage + u);
-      }
+    for (int stage = 0; stage < T::kStages; ++stage) {
+      const int u = stage % T::kDepth;
       multiply<T>(sums, weights[u], raw[u], inputs);
-      load_weights(u, stage + u + T::kDepth < stages);
-      if constexpr (T::kInputsAhead) load_inputs(u, stage + u + T::kDepth);
-      if constexpr (T::kShiftsInputs) {
-        copy_inputs(slot, stage + u + T::kXDepth);
-        slot = slot + 1 == T::kXDepth ? 0 : slot + 1;
+      if (stage + T::kDepth < T::kStages) {
+        load_weights(u, true);
+        load_inputs(u, stage + T::kDepth);
+      }
+    }
+  } else {
+    int slot = 0;
+#pragma unroll 1
+    for (int stage = 0; stage < stages; stage += T::kDepth) {
+#pragma unroll
+      for (int u = 0; u < T::kDepth; ++u) {
+        if (u > 0 && stage + u >= stages) break;
+        if constexpr (T::kShiftsInputs) {
+          ptx::wait_copies<T::kXDepth - 1>();
+          raw[u] = inputs.read(ring + slot * T::kStageBytes);
+        } else if constexpr (!T::kInputsAhead) {
+          load_inputs(u, stage + u);
+        }
+        multiply<T>(sums, weights[u], raw[u], inputs);
+        load_weights(u, stage + u + T::kDepth < stages);
+        if constexpr (T::kInputsAhead) load_inputs(u, stage + u + T::kDepth);
+        if constexpr (T::kShiftsInputs) {
+          copy_inputs(slot, stage + u + T::kXDepth);
+          slot = slot + 1 == T::kXDepth ? 0 : slot + 1;
+        }
       }
     }
   }
@@ -224,11 +244,23 @@ __global__ void __launch_bounds__(T::kThreads, 1) stream_kernel(const __grid_con
   // As packed_fault(), which would wait for the value.
   const bool fits = fingerprint[0] == static_cast<uint32_t>(p.tail.fingerprint) &&
                     fingerprint[1] == static_cast<uint32_t>(p.tail.fingerprint >> 32);
+  const float fault = fits ? 0.0f : __int_as_float(0x7fffffff);
+  uint64_t* const tag = reinterpret_cast<uint64_t*>(shared + kTagOffset);
+  if (by_words && threadIdx.x == 0) *tag = last_tag + 1;
+  if constexpr (!T::kPlacesAhead) places = finish.places();
   ptx::cluster_wait();  // the barriers of all CTAs are initialised
   __syncthreads();
 
-  if (f.k_slices_log2 > 0) finish.send_sums();
-  if (finish.has_unit()) finish.unit(fits ? 0.0f : __int_as_float(0x7fffffff));
+  // By a warp that has least to do.
+  if (by_words && threadIdx.x == T::kThreads - 1) {
+    first_tag_of_launch(p.tail.slot.header, *tag - 1, gridDim.x * gridDim.y * gridDim.z, 1);
+  }
+  if (T::kStages > 0 || p.tail.straight) {
+    finish.straight(places, fault);
+  } else {
+    if (f.k_slices_log2 > 0) finish.send_sums();
+    if (finish.has_unit()) finish.unit(fault);
+  }
 }
 
 }  // namespace convnorm::cuda::sm90_stream

@@ -23,17 +23,19 @@ Front front_of(const Arguments& a, const Config& c, const SharedPlan& plan) {
           .x = a.x,
           .blocks = c.blocks,
           .blocks_per_warp = c.blocks_per_warp,
-          .tile_vectors = c.blocks * block_vectors,
           .block_vectors = block_vectors,
-          .row_tiles = c.row_tiles,
-          .taps = static_cast<int16_t>(a.k),
-          .tile_samples = static_cast<uint8_t>(c.tile_samples),
-          .k_slices_log2 = static_cast<uint8_t>(c.k_slices_log2),
           .c = static_cast<int>(a.c),
           .l = static_cast<int>(a.l),
-          .ring = plan.ring,
+          .taps = static_cast<int16_t>(a.k),
+          .ring16 = static_cast<uint16_t>(plan.ring / 16),
+          .expected_moments =
+              static_cast<uint16_t>(c.exchange == Exchange::kCluster ? c.tile_samples * c.cluster_units() : 0),
+          .tile_samples = static_cast<uint8_t>(c.tile_samples),
+          .last_tile_samples = static_cast<uint8_t>(a.n - int64_t{c.sample_tiles - 1} * c.tile_samples),
+          .k_slices_log2 = static_cast<uint8_t>(c.k_slices_log2),
+          .slices_log2 = static_cast<uint8_t>(c.slices_log2),
           .positions_log2 = static_cast<uint8_t>(c.positions_log2),
-          .last_tile_samples = static_cast<uint8_t>(a.n - int64_t{c.sample_tiles - 1} * c.tile_samples)};
+          .alone = c.cluster() == 1};
 }
 
 // Bit by bit the distances at which lanes of a group merge: along a row those that hold positions, then from row to
@@ -47,7 +49,8 @@ int merging_distances(const Config& c, int64_t l_out) {
 
 Tail tail_of(const Arguments& a, const Config& c, const SharedPlan& plan, const SyncSlot& slot, int64_t element) {
   const auto byte = [](int value) { return static_cast<uint8_t>(value); };
-  const bool power = (c.group_rows & (c.group_rows - 1)) == 0;
+  const bool power = (c.group_rows & (c.group_rows - 1)) == 0, y_aligned = aligned(a.y, kPerLane * element);
+  const bool straight = a.groups > 0 && a.pre == CONVNORM_NONE && c.straight(a.l_out);
   Tail t = {.header = a.packed,
             .fingerprint = a.fingerprint,
             .bias = a.bias,
@@ -56,8 +59,6 @@ Tail tail_of(const Arguments& a, const Config& c, const SharedPlan& plan, const 
             .slot = slot,
             .o = static_cast<int>(a.o),
             .l_out = static_cast<int>(a.l_out),
-            .sums_expected = plan.sums_expected,
-            .moments_expected = plan.moments_expected,
             .received = plan.received,
             .moments = plan.moments,
             .group_units = c.group_units,
@@ -65,6 +66,8 @@ Tail tail_of(const Arguments& a, const Config& c, const SharedPlan& plan, const 
             .group_channels =
                 a.groups > 0 && a.pre == CONVNORM_NONE && a.bias != nullptr ? static_cast<int>(a.o / a.groups) : 0,
             .eps = a.eps,
+            .inverse_count = 1.0f / static_cast<float>(32 * kPerLane * c.group_units),
+            .eps_f32 = static_cast<float>(a.eps),
             .tile_channels = byte(c.tile_channels),
             .unit_rows = byte(c.unit_rows()),
             .group_rows = byte(c.group_rows),
@@ -76,10 +79,11 @@ Tail tail_of(const Arguments& a, const Config& c, const SharedPlan& plan, const 
             .exchange = byte(static_cast<int>(c.exchange)),
             .param_dtype = byte(a.param_dtype),
             .merged_by = byte(power && c.tile_channels == kTileRows ? merging_distances(c, a.l_out) : 0),
+            .straight = straight && y_aligned,
             .even = c.even,
             .has_norm = a.groups > 0,
             .has_pre = a.pre != CONVNORM_NONE,
-            .y_vectors = a.l_out % kPerLane == 0 && aligned(a.y, kPerLane * element),
+            .y_vectors = a.l_out % kPerLane == 0 && y_aligned,
             .slope_per_channel = a.post_slope_per_channel,
             .pre_slope_per_channel = a.pre_slope_per_channel,
             .post_count = byte(a.post_count),
@@ -94,6 +98,10 @@ Tail tail_of(const Arguments& a, const Config& c, const SharedPlan& plan, const 
   return t;
 }
 
+Steps steps_of(const Arguments& a) {
+  return {static_cast<int>(a.stride), static_cast<int>(a.dilation), static_cast<int>(a.pad_left), a.pad};
+}
+
 }  // namespace
 
 void launch_stream(const Arguments& arguments, const Config& config, const SyncSlot& slot, bool constant_weights,
@@ -102,7 +110,7 @@ void launch_stream(const Arguments& arguments, const Config& config, const SyncS
     using Element = decltype(type);
     const SharedPlan plan = shared_plan(config);
     const Parameters parameters = {front_of(arguments, config, plan),
-                                   tail_of(arguments, config, plan, slot, sizeof(Element)), arguments};
+                                   tail_of(arguments, config, plan, slot, sizeof(Element)), steps_of(arguments)};
     const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(config.row_tiles << config.k_slices_log2),
                                             static_cast<unsigned>(config.tiles / config.row_tiles),
                                             static_cast<unsigned>(config.sample_tiles)),

@@ -203,10 +203,14 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
 double estimated_us(const Problem& problem, const Config& config, const DeviceLimits& device) {
   // Fitted to an H200: 1 to 84 MB of weights, 16 to 128 CTAs, 1 to 16 samples. Products overlap the weights by little;
   // shifting inputs, or loading them once per tap, takes as long again. All tiles of samples read the weights from the
-  // second-level cache.
-  constexpr double kFixedUs = 3.35, kUsOfTile8 = 0.12, kWordsUs = 1, kCutUs = 0.02;
+  // second-level cache. What straight() and instances of so many stages gain was measured with 5 to 84 MB.
+  constexpr double kUsOfTile8 = 0.12, kWordsUs = 1, kCutUs = 0.02;
   constexpr double kBytesPerUs = 4.25e6, kBytesPerUsOfCta = 1.3e5, kBytesPerUsOfCache = 7.8e6;
-  constexpr double kProductsPerUs = 1100, kNotOverlapped = 0.8;
+  constexpr double kProductsPerUs = 1100;
+  const bool straight = has_norm(problem) && problem.pre.op == CONVNORM_NONE && config.straight(Sizes(problem).l_out);
+  const bool in_line = straight && config.taps == 5 && config.whole(problem.c) &&
+                       has_instance_of(config.blocks_per_warp, config.parts, config.tiles8);
+  const double fixed = in_line ? 2.65 : straight ? 2.8 : 3.35, not_overlapped = in_line ? 0.3 : 0.8;
   const double bytes = 2.0 * static_cast<double>(packed_elements(problem, config));
   const double memory = std::max({bytes / kBytesPerUs, bytes * config.sample_tiles / kBytesPerUsOfCache,
                                   bytes / (config.tiles << config.k_slices_log2) / kBytesPerUsOfCta});
@@ -214,10 +218,10 @@ double estimated_us(const Problem& problem, const Config& config, const DeviceLi
                           config.products() * config.tiles8;  // of a CTA, by mma.sync
   const double compute = products / kProductsPerUs * (config.taps == 0 || config.tiles8 > 4 ? 2 : 1);
   const auto rounds = static_cast<double>(quotient_up(config.grid(), resident(device, config.cluster())));
-  const double ends = kFixedUs + kUsOfTile8 * config.tiles8;
+  const double ends = fixed + kUsOfTile8 * config.tiles8;
   const double exchange = config.exchange == Exchange::kWords ? kWordsUs : 0;
   const double cut = config.k_slices_log2 > 0 ? kCutUs * (1 + config.k_slices_log2) : 0;
-  return exchange + cut + rounds * (ends + std::max(memory, compute) + kNotOverlapped * std::min(memory, compute));
+  return exchange + cut + rounds * (ends + std::max(memory, compute) + not_overlapped * std::min(memory, compute));
 }
 
 int64_t packed_elements(const Problem& problem, const Config& config) {

@@ -12,9 +12,13 @@
 namespace convnorm::cuda::sm90_stream {
 
 // kParts: 16-bit parts of which a value of x consists: 1 for 16-bit types; 2 or 3 for fp32, whose products are then
-// three or six. kTaps as Config::taps.
-template <class ElementT, int kPartsT, int kTapsT, int kTiles8T>
+// three or six. kTaps as Config::taps. kStages: of every warp, all of them whole,
+// and Tail::straight; 0: any number.
+template <class ElementT, int kPartsT, int kTapsT, int kTiles8T, int kStagesT = 0>
 struct Traits {
+  static constexpr int kStages = kStagesT;
+  template <int kOther>
+  using WithStages = Traits<ElementT, kPartsT, kTapsT, kTiles8T, kOther>;
   using Element = ElementT;
   using Operand = std::conditional_t<std::is_same_v<Element, __half>, __half, __nv_bfloat16>;
   static constexpr int kTiles8 = kTiles8T;
@@ -49,9 +53,17 @@ struct Traits {
   static constexpr int kInUse =
       4 * kSums * kTiles8 + 2 * kParts * kTiles8 + 4 * kXWords + (kWholeWeights ? 12 * kStageTaps : 0);
   static constexpr int kOfStage = 4 * kWeightVectors + (kInputsAhead ? 4 * kXWords : 0);
-  static constexpr int kFittingDepth = (224 - kInUse) / kOfStage;
-  static constexpr int kMostDepth = kTiles8 <= 2 ? 8 : 4;  // each has code of its own
+  static constexpr int kForStages = (kParts == 1 && kStages == 0 ? 216 : 224) - kInUse;  // registers
+  static constexpr int kFittingDepth = kForStages / kOfStage;
+  static constexpr int kMostDepth =  // each has code of its own; more than memory needs would be waited for as one
+      kStages == 16                ? 5
+      : kStages > 0 && kStages < 8 ? kStages
+      : kTiles8 <= 2               ? 8
+                                   : 4;
   static constexpr int kDepth = kFittingDepth < 1 ? 1 : kFittingDepth > kMostDepth ? kMostDepth : kFittingDepth;
+
+  // Registers for Finish::Places while weights are on their way.
+  static constexpr bool kPlacesAhead = kStages > 0 || kShiftsInputs;
 
   // Stages beyond those that may be on their way into L2: all warps' together are a fraction of it.
   static constexpr int kPrefetched = kPrefetchedBytes / (512 * kWeightVectors) + 1;
@@ -75,16 +87,18 @@ struct Front {
   const uint4* packed;  // [tile][block][tap][part][lane]
   const void* x;        // (N, C_in, L)
   int blocks, blocks_per_warp;
-  int tile_vectors, block_vectors;  // of `packed`
-  int row_tiles;                    // tiles of a row of the grid
-  int16_t taps;
-  uint8_t tile_samples, k_slices_log2;
+  int block_vectors;  // of `packed`
   int c, l;
-  int ring;  // as SharedPlan
-  uint8_t positions_log2;
-  uint8_t last_tile_samples;
+  int16_t taps;
+  uint16_t ring16;            // SharedPlan::ring / 16
+  uint16_t expected_moments;  // that kMomentsBarrier waits for; 0 where nothing is sent
+  uint8_t tile_samples, last_tile_samples;
+  uint8_t k_slices_log2, slices_log2, positions_log2;
+  bool alone;  // a CTA is a cluster by itself
 };
-static_assert(sizeof(Front) == 56);
+static_assert(sizeof(Front) == 48);
+
+__device__ __forceinline__ int ring_offset(const Front& f) { return f.ring16 * 16; }
 
 // The first sample of this CTA's tile, and how many of its samples there are.
 __device__ __forceinline__ int first_sample(const Front& f) { return static_cast<int>(blockIdx.z) * f.tile_samples; }
@@ -106,17 +120,18 @@ struct Tail {
   const void* beta;
   SyncSlot slot;  // of Exchange::kWords
   int o, l_out;
-  int sums_expected, moments_expected;  // as SharedPlan
-  int received, moments;                // as SharedPlan
+  int received, moments;  // as SharedPlan
   int group_units, cluster_units;
   int group_channels;  // of a norm that comes right after the bias; else 0
   double eps;
+  float inverse_count, eps_f32;  // for straight()
   uint8_t tile_channels, unit_rows, group_rows;
   uint8_t slices_log2, own_slices_log2;
   uint8_t group_lanes;  // summed by a butterfly: a group's in a unit, or a row's where group_rows is no power of two
   uint8_t merging_lanes, cluster;
   uint8_t exchange, param_dtype;
   uint8_t merged_by;  // where lanes hold kPerLane values of a group or none: distances of lanes that merge; else 0
+  bool straight;      // Finish::straight() takes it
   bool even, has_norm, has_pre;
   bool y_vectors;  // a lane's positions of y may be stored as one vector
   bool slope_per_channel, pre_slope_per_channel;
@@ -129,10 +144,16 @@ struct Tail {
   TailOp post[CONVNORM_MAX_POST];
 };
 
+// Where a tap that is loaded by itself finds its inputs.
+struct Steps {
+  int stride, dilation, pad_left;
+  convnorm_padding pad;
+};
+
 struct Parameters {
   Front front;
   Tail tail;
-  Arguments arguments;  // for what is rare
+  Steps steps;
 };
 
 }  // namespace convnorm::cuda::sm90_stream

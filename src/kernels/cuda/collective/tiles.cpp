@@ -12,7 +12,6 @@ namespace convnorm::cuda {
 namespace {
 
 constexpr int kMostSamples = 16;
-constexpr int kMostRows = (1 << 14) - 1;    // of a chunk of x: the K step of wgmma's descriptors has 14 bits
 constexpr int64_t kMostChannels = 1 << 16;  // of y: as far as Divisor reaches
 constexpr int64_t kMostPositions = int64_t{1} << 28;
 
@@ -28,14 +27,14 @@ int warp_staging_bytes(int element_bytes, int tile_columns, int samples) {
   return samples == 1 ? 8 * (32 * element_bytes + 32) : 8 * tile_columns * element_bytes + samples * (32 + 16);
 }
 
-void choose_epilogue(const Problem& p, const Sizes& sizes, Tiles& t) {
+void choose_epilogue(const Problem& p, const Sizes& sizes, int least_by_warps, Tiles& t) {
   const int group_rows = static_cast<int>(sizes.o_per_norm_group);
   const bool norm = has_norm(p);
   // A warp takes 16 rows, the way the tensor cores deal them out.
   const bool whole_pieces = !norm || group_rows % kWarpRows == 0 || kWarpRows % group_rows == 0;
   const auto needs_no_tensor = [](const auto& stage) { return op_info(stage.op).kind == OpKind::pointwise; };
-  t.by_warps = t.tile_columns >= 128 && t.samples == 1 && p.layout == CONVNORM_NCL && p.pre.op == CONVNORM_NONE &&
-               whole_pieces && std::all_of(p.post, p.post + p.post_count, needs_no_tensor);
+  t.by_warps = t.tile_columns >= least_by_warps && t.samples == 1 && p.layout == CONVNORM_NCL &&
+               p.pre.op == CONVNORM_NONE && whole_pieces && std::all_of(p.post, p.post + p.post_count, needs_no_tensor);
   t.lane_rows = p.layout == CONVNORM_NCL && sizes.l_out == t.tile_positions && !t.halves &&
                 (t.tile_columns == 128 ? t.samples == 16 : t.samples == 4 || t.samples == 8) &&
                 std::all_of(p.post, p.post + p.post_count, needs_no_tensor);
@@ -73,7 +72,8 @@ int EpilogueRegions::lay_out(const Tiles& tiles, int warps, int element_bytes, i
   return outputs + 16 * tiles.warpgroups;
 }
 
-std::optional<std::string> divide_into_tiles(const Problem& p, const Sizes& sizes, int most_ctas, Tiles& t) {
+std::optional<std::string> divide_into_tiles(const Problem& p, const Sizes& sizes, int most_ctas, Tiles& t,
+                                             int least_by_warps) {
   t.warpgroups_log2 = std::countr_zero(static_cast<unsigned>(t.warpgroups));
   t.samples_log2 = 0;
   // A sample of a padded batch is summed up as it is alone: in a tile of its own.
@@ -109,9 +109,9 @@ std::optional<std::string> divide_into_tiles(const Problem& p, const Sizes& size
   t.iterations = static_cast<int>(quotient_up(domains, t.teams));
   // Even out: no team has more than one domain less than another, so fewer teams may do as well.
   t.teams = static_cast<int>(quotient_up(domains, t.iterations));
-  // Where the last row tiles are a smaller domain, some CTAs of a team have nothing to do there and wait for nobody. They
-  // must not run ahead of those that still read their words of the round before: a team then keeps to one place of the
-  // domains of a sample.
+  // Where the last row tiles are a smaller domain, some CTAs of a team have nothing to do there and wait for nobody.
+  // They must not run ahead of those that still read their words of the round before: a team then keeps to one place of
+  // the domains of a sample.
   const int row_domains = static_cast<int>(t.row_domains.value);
   if (t.row_tiles % t.domain_row_tiles != 0 && t.iterations > 2 && t.teams > row_domains) {
     t.teams -= t.teams % row_domains;
@@ -124,7 +124,7 @@ std::optional<std::string> divide_into_tiles(const Problem& p, const Sizes& size
   }
   t.group_rows = Divisor(static_cast<uint32_t>(std::max<int64_t>(sizes.o_per_norm_group, 1)));
   t.column_tile_divisor = WideDivisor(static_cast<uint32_t>(t.column_tiles));
-  choose_epilogue(p, sizes, t);
+  choose_epilogue(p, sizes, least_by_warps, t);
   return std::nullopt;
 }
 

@@ -17,6 +17,7 @@ namespace convnorm::cuda {
 
 inline constexpr int kBlockRows = 64;  // channels of a block, whose accumulators four warps hold: M of wgmma
 inline constexpr int kWarpRows = 16;   // of them, those of a warp: M of mma.sync
+inline constexpr int kMostRows = (1 << 14) - 1;  // of a chunk of x: the K step of wgmma's descriptors has 14 bits
 
 struct Tiles {
   // Which tile a CTA has; the grid is (domain_column_tiles, teams, domain_row_tiles). Kernels need it first, and
@@ -140,8 +141,10 @@ struct EpilogueRegions {
 };
 
 // Fills in all of `tiles`, whose warpgroups and tile_columns are given. `most_ctas` of them run at the same time on the
-// device's `sm_count` SMs. One sentence if there is no such division.
-std::optional<std::string> divide_into_tiles(const Problem& problem, const Sizes& sizes, int most_ctas, Tiles& tiles);
+// device's `sm_count` SMs. Tiles of fewer columns than `least_by_warps` have no epilogue by warps. One sentence if
+// there is no such division.
+std::optional<std::string> divide_into_tiles(const Problem& problem, const Sizes& sizes, int most_ctas, Tiles& tiles,
+                                             int least_by_warps = 128);
 
 // All of `rows` but what is said of chunks. One sentence if a chunk would have more than 2^14 - 1 rows.
 std::optional<std::string> lay_out_rows(const Problem& problem, const Sizes& sizes, const Tiles& tiles, Rows& rows);

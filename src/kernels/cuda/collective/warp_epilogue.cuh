@@ -19,7 +19,9 @@ class WarpEpilogue {
   using Parameters = typename T::Parameters;
   static constexpr int kValues = T::kAccumulators;
   static constexpr int kTiles8 = T::kTiles8;
-  static constexpr bool kVectors = kTiles8 % 8 == 0;                      // rows may be written by vectors
+  static constexpr bool kVectors = kTiles8 % 8 == 0;  // rows may be written by vectors
+  // Words that a lane has on their way; beside 64 accumulators more of them spill.
+  static constexpr int kWordsAtOnce = kValues > 32 ? 1 : 4;
   static constexpr int kOpValues = kValues % 16 == 0 ? 16 : kValues / 4;  // to which an op is applied at once
 
   __device__ __forceinline__ WarpEpilogue(const Parameters& p, unsigned char* shared, int warp)
@@ -321,7 +323,10 @@ class WarpEpilogue {
       const Spread all = spread_of(wanted, [&](const Scale& scale) {
         Moments part = {0, 0, 0};
         float share = task.share;
-        if (reads) {
+        if (kWordsAtOnce > 1 && reads) {
+          take_words(scale, words, tag, lane & ((1 << lanes_log2) - 1), part);
+          share = divide(part.count, count);
+        } else if (reads) {
           const Spread its = await(words, tag, task.values);
           if (task.values > 0) part = scale.moments(its);
 #pragma unroll 1
@@ -343,6 +348,29 @@ class WarpEpilogue {
       }
     }
     __syncwarp();
+  }
+
+  // A lane's participants of a group, from this one on, several of their words on their way at once.
+  __device__ __forceinline__ void take_words(const Scale& scale, const ptx::Word* words, uint64_t tag, int participant,
+                                             Moments& part) const {
+#pragma unroll 1
+    for (int first = participant; first < c_.participants; first += 32 * kWordsAtOnce) {
+      ptx::Word found[kWordsAtOnce];
+#pragma unroll
+      for (int u = 0; u < kWordsAtOnce; ++u) {
+        const int at = first + 32 * u;
+        found[u] = ptx::load_relaxed(words + ((at < c_.participants ? at : first) - participant));
+      }
+#pragma unroll
+      for (int u = 0; u < kWordsAtOnce; ++u) {
+        const int at = first + 32 * u;
+        if (at >= c_.participants) break;
+        const Spread its = await(words + (at - participant), found[u], tag, values_of(at));
+        if (its.count == 0) continue;
+        const Moments own = scale.moments(its);
+        part = part.count > 0 ? merge(part, own) : own;
+      }
+    }
   }
 
   // z to y in place: the norm, the ops, zeros past the end of a sample; then whole rows at once.

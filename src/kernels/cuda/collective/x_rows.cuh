@@ -33,11 +33,16 @@ class XRows {
 
   __device__ __forceinline__ bool next_tile() {
     const bool any = walk_.next();
+    begin_tile(any);
+    return any;
+  }
+
+  // Where the walk stands.
+  __device__ __forceinline__ void begin_tile(bool any) {
     x_ = static_cast<const Element*>(in_.x) + int64_t{walk_.first_sample} * in_.sample_elements;
     first_position_ = walk_.first_position * in_.stride - in_.pad_left;
     length_ =
         in_.lengths != nullptr && any ? static_cast<int>(sample_length(p_.arguments, walk_.first_sample)) : in_.length;
-    return any;
   }
 
   __device__ __forceinline__ Source source_of(int item, bool wanted) const {

@@ -11,9 +11,10 @@ void launch_instance(const Parameters& parameters, cudaStream_t stream) {
   const Config& c = parameters.config;
   LaunchShape shape;
   shape.grid = dim3(c.domain_column_tiles, c.teams, c.domain_row_tiles);
-  shape.block = dim3(128 * c.warpgroups + 32 * T::kProducerWarps);
+  shape.block = dim3(128 * c.computing_warpgroups() + 32 * T::kProducerWarps);
   shape.shared_bytes = parameters.plan.bytes;
   shape.cooperative = c.exchanges();  // CTAs wait for each other
+  shape.programmatic = T::kArranged && parameters.arranged;
   launch("sm90_onchip", onchip<T>, shape, stream, parameters);
 }
 

@@ -13,6 +13,11 @@ void launch_shape(const Parameters& parameters, cudaStream_t stream) {
   const bool by_warps = c.by_warps && parameters.store != Store::kElements;
   constexpr bool kF32 = sizeof(Element) == 4;
   if constexpr (has_columns(kF32, kParts, 64)) {
+    if constexpr (least_by_warps(kF32, kParts) == 64) {
+      if (c.tile_columns == 64 && by_warps) {
+        return launch_instance<Traits<Element, kParts, 64, false, true>>(parameters, stream);
+      }
+    }
     if (c.tile_columns == 64) return launch_instance<Traits<Element, kParts, 64, false, false>>(parameters, stream);
   }
   if constexpr (has_columns(kF32, kParts, 136)) {
@@ -29,9 +34,12 @@ void launch_shape(const Parameters& parameters, cudaStream_t stream) {
 
 }  // namespace
 
-void launch_onchip(const Arguments& arguments, const Config& config, const SyncSlot& slot, cudaStream_t stream) {
-  const Parameters parameters = parameters_of(arguments, config, slot, arguments.y,
-                                              arguments.dtype == CONVNORM_F32 ? 4 : 2, loader_warps_of(config));
+void launch_onchip(const Arguments& arguments, const Config& config, const SyncSlot& slot, void* workspace,
+                   cudaStream_t stream) {
+  const Parameters parameters =
+      parameters_of(arguments, config, slot, arguments.y, arguments.dtype == CONVNORM_F32 ? 4 : 2,
+                    loader_warps_of(config), workspace);
+  if (config.arranged) launch_arrange(parameters, stream);
   with_device_element(arguments.dtype, [&](auto type) {
     using Element = decltype(type);
     if constexpr (sizeof(Element) == 4) {

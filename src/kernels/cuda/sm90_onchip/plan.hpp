@@ -15,6 +15,9 @@ namespace convnorm::cuda::sm90_onchip {
 struct Wishes {
   int tile_columns = 0;
   int warpgroups = 0;
+  std::optional<bool> arranged = std::nullopt;
+  std::optional<bool> shared_blocks = std::nullopt;
+  bool raw_rows = true;  // inputs may be copied as they are
 };
 
 // A config, or one sentence that says why there is none.

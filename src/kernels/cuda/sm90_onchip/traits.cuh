@@ -33,6 +33,16 @@ struct PlainFill {
   int units;
 };
 
+// Where raw fours of a slot go (x_loader.cuh), as byte offsets.
+struct RawFill {
+  int items;  // fours
+  int units;  // of 32 of them
+  int stride_log2;
+  int group_bytes;  // from a four to that of the next channels
+  int odd, upper;   // from its input 0 to 1, to 2
+  int second;       // from the first to the second part, or eight channels
+};
+
 // What a launch receives. What is needed first comes first: parameters are fetched a line at a time, and nothing else
 // runs while the first loads wait for them.
 struct Parameters {
@@ -40,6 +50,7 @@ struct Parameters {
   bool plain_fill;       // the config's, and x is aligned
   bool refill_by_units;  // that, or the tile has whole samples, which are vectors
   bool vectors_of_x;     // and its rows start on 16 bytes
+  bool arranged;         // the config's: x comes from `arranged_x`
   int x_arrivals;        // at a slot of x
   PlainFill fill;
   bool fours_aligned;  // the config's fours are vectors of x
@@ -47,7 +58,10 @@ struct Parameters {
   SharedPlan plan;
   SyncSlot slot;
   Store store;
+  unsigned char* arranged_x;  // [sample block][column tile][chunk][part][k8][arranged row][8 channels]
   Arguments arguments;
+  bool raw_fill;  // the config's raw rows, and x is aligned
+  RawFill raw;
 };
 
 template <class ElementT, int kPartsT, int kColumnsT, bool kWideT, bool kByWarpsT>
@@ -69,10 +83,14 @@ struct Traits {
   static constexpr int kWordsAtOnce = 1;        // of a group's participants; beside more of them accumulators spill
   static constexpr bool kRowParameters = true;  // the epilogue takes them as row_parameters.cuh has them
   static constexpr bool kFours = false;         // refills take x by fours where they can
+  static constexpr bool kArranged = kColumnsT == 64 && !kByWarpsT;  // x may be arranged by a launch before
+  // Loader warps with units of their own run the first fill's code with the computing ones (fill_together()).
+  static constexpr bool kFillsTogether = kByWarps && !kWide;
   // The first fill of plain rows: loader warps 0 to 2 fetch the halo, the computing warpgroups and the other four, if
   // there are any, the tile's own positions.
   static constexpr int kHaloWarps = 3;
-  static constexpr int kPerSm = 1;  // CTAs
+  static constexpr bool kShared = kArranged;  // two warpgroups may share a block
+  static constexpr int kPerSm = 1;            // CTAs
   static constexpr int kMostThreads = 128 * kMostWarpgroups + 32 * kProducerWarps;
   // A launch of 640 threads gets 96 registers each. They are the pool: the producer warpgroup gives up 32 of its own,
   // and each consumer takes 8.
@@ -90,8 +108,10 @@ struct Traits {
 enum class NamedBarrier : int {
   // + i: the threads of computing warpgroup i, or of the loader warps that make up one behind them
   kWarpgroup = kFirstBlockBarrier,
-  kInitialised = 6,  // + i: the producers, who initialise barriers, and computing warpgroup i, which waits for it
-  kProducers = 10,   // the producers among themselves
+  // + i: the producers that initialise barriers, and warps 4 * i to 4 * i + 3, which wait for it
+  kInitialised = 6,
+  kProducers = 10,  // the producers among themselves
+  kSumsGiven = 11,  // the warpgroups of a shared block: the second one's sums are there
 };
 
 }  // namespace convnorm::cuda::sm90_onchip

@@ -10,10 +10,14 @@
 
 namespace convnorm::cuda::sm90_onchip {
 
-// By computing warps, until the producers have initialised barriers.
+// Of the producers, those that initialise barriers: all, or all but the loader warps that have units of their own.
+template <class T>
+inline constexpr int kInitWarps = T::kFillsTogether ? 1 + T::kHaloWarps : T::kProducerWarps;
+
+// By the other warps, until they are initialised.
 template <class T>
 __device__ __forceinline__ void await_barriers(int warp) {
-  ptx::named_barrier(static_cast<int>(NamedBarrier::kInitialised) + warp / 4, 32 * (T::kProducerWarps + 4));
+  ptx::named_barrier(static_cast<int>(NamedBarrier::kInitialised) + warp / 4, 32 * (kInitWarps<T> + 4));
 }
 
 template <class T>
@@ -26,12 +30,21 @@ class XLoader : XRows<T> {
  public:
   using Element = typename T::Element;
 
+  // By whom a unit is loaded at first: half a unit would leave half of a warpgroup without rows.
+  static constexpr int kUnitThreads = T::kUnitColumns == 64 ? 32 : 128;
+
+  // Rows may be copied as they are: they are no more bytes than their operands, and there are registers for it.
+  static constexpr bool kRaw = !T::kFours && !T::kWide && 2 * T::kParts >= sizeof(Element);
+
   __device__ __forceinline__ XLoader(const typename T::Parameters& p, unsigned char* shared)
       : Base(p), shared_(shared) {}
 
   // The first x_slots chunks of the CTA's first tile, by all warps but the one that feeds weights; `loader` of them are
   // those that load x, or negative. Computing warps wait for the barriers behind the first loads.
   __device__ __forceinline__ void first_fill(int warp, int loader) {
+    if constexpr (kRaw) {
+      if (p_.raw_fill) return first_fill_raw(warp, loader);
+    }
     if constexpr (!T::kFours && !T::kByWarps) {
       if (p_.refill_by_units) return first_fill_by_units(warp, loader);
     }
@@ -60,7 +73,7 @@ class XLoader : XRows<T> {
         }
         if (!ready) {
           ready = true;
-          if (loader < 0) await_barriers<T>(warp);
+          if (awaits(loader)) await_barriers<T>(warp);
         }
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
@@ -94,7 +107,7 @@ class XLoader : XRows<T> {
     };
     int unit = warp - (loader < 0 ? 0 : 1), slot = 0;
     ask_for(unit);
-    if (loader < 0) await_barriers<T>(warp);
+    if (awaits(loader)) await_barriers<T>(warp);
 #pragma unroll 1
     for (; unit < fill.units; unit += step) {
       ask_for(unit + step);
@@ -110,15 +123,23 @@ class XLoader : XRows<T> {
   }
 
   // The same where rows are positions: computing warpgroup 0, which multiplies first, loads one unit, the other
-  // warpgroups and those of the loader warps that make up one take all others in turn. By asynchronous copies: little
-  // code, which a launch has to fetch first, and no registers for what is on its way. What can be done meanwhile is
-  // done between ask_for_own() and fill_own().
-  static __device__ __forceinline__ bool has_own(int loader) { return loader < 0 || loader >= T::kHaloWarps; }
+  // warpgroups and those of the loader warps that make up one take all others in turn. In tiles of 64 columns each of
+  // these loader warps has units of its own, and computing warps have none: they fetch the code of their products
+  // meanwhile. By asynchronous copies: little code, which a launch has to fetch first, and no registers for what is on
+  // its way. What can be done meanwhile is done between ask_for_own() and fill_own().
+  static __device__ __forceinline__ bool has_own(int loader) {
+    return (kUnitThreads == 128 && loader < 0) || loader >= T::kHaloWarps;
+  }
+
+  // Whether a warp has to wait for barriers.
+  static __device__ __forceinline__ bool awaits(int loader) {
+    return loader < 0 || (T::kFillsTogether && loader >= T::kHaloWarps);
+  }
 
   __device__ __forceinline__ void ask_for_own(int warp, int loader) {
     any_ = next_tile();
     const Units own(*this, warp, loader);
-    const Rows<128> rows(*this);
+    const Rows<kUnitThreads> rows(*this);
     int unit = own.first;
 #pragma unroll 1
     for (int i = 0; i < kAhead; ++i, unit += own.step) ask_for(own, rows, unit);
@@ -126,16 +147,21 @@ class XLoader : XRows<T> {
 
   __device__ __forceinline__ void fill_own(int warp, int loader) {
     const Units own(*this, warp, loader);
-    const Rows<128> rows(*this);
-    if (loader < 0) await_barriers<T>(warp);
+    const Rows<kUnitThreads> rows(*this);
+    if (awaits(loader)) await_barriers<T>(warp);
 #pragma unroll 1
     for (int unit = own.first; unit < own.fill.units; unit += own.step) {
       if (any_) {
         ptx::wait_copies<kAhead - 1>();
         ask_for(own, rows, unit + kAhead * own.step);
-        convert_unit(own.first, own.region(unit), own.fill.second);
+        if constexpr (kUnitThreads == 32) {
+          __syncwarp();  // all have waited for their copies
+          convert_unit_alone(own.region(unit), own.fill.second);
+        } else {
+          convert_unit(own.first, own.region(unit), own.fill.second);
+        }
       }
-      publish(own.slot(unit), 1);
+      publish(own.slot(unit), 128 / kUnitThreads);
     }
   }
 
@@ -157,10 +183,38 @@ class XLoader : XRows<T> {
     }
   }
 
+  // The same of raw rows: all warps take units in turn.
+  __device__ __forceinline__ void first_fill_raw(int warp, int loader) {
+    any_ = next_tile();
+    RawTurn ask(warp - (loader < 0 ? 0 : 1)), turn = ask;
+    const int step = static_cast<int>(blockDim.x) / 32 - 1, units = p_.raw.units;
+    const auto settle = [&](RawTurn& its) {
+      while (its.unit >= units) its.unit -= units, ++its.slot;
+    };
+    const auto ask_for = [&] {
+      settle(ask);
+      if (ask.slot < c_.x_slots && any_) copy_raw(ask.slot, ask.unit, ask.slot);
+      ptx::commit_copies();
+      ask.unit += step;
+    };
+    ask_for();
+    if (awaits(loader)) await_barriers<T>(warp);
+    for (settle(turn); turn.slot < c_.x_slots; settle(turn)) {
+      ask_for();
+      ptx::wait_copies<1>();
+      if (any_) convert_raw(turn.slot, turn.unit);
+      publish_raw(turn.slot);
+      turn.unit += step;
+    }
+  }
+
   // Everything after the first fill, by the loader warps, with a loader of its own: what one would keep from the first
   // fill would be spilled.
   __device__ __forceinline__ void refill(int loader_warp) {
     constexpr int kThreads = 32 * T::kLoaderWarps;
+    if constexpr (kRaw) {
+      if (p_.raw_fill) return refill_raw(loader_warp);
+    }
     const int thread = 32 * loader_warp + threadIdx.x % 32;
     // By proxy for all that took part in the first fill.
     const uint32_t arrivals = loader_warp == 0 ? p_.x_arrivals - (T::kLoaderWarps - 1) : 1;
@@ -195,6 +249,208 @@ class XLoader : XRows<T> {
   }
 
  private:
+  // Raw fours: four neighbouring inputs of eight channels, or of sixteen of 16 bits, whatever the stride. A lane copies
+  // its own to where their operands will lie, eight places of 16 bytes, and turns them into these: no registers hold
+  // what is on its way, and no lane waits for another. A unit is the fours of a warp. Slots' units are dealt to the
+  // warps in turn; each has several on their way.
+  static constexpr int kRawAhead = 4;
+  static constexpr int kRawChannels = 32 / sizeof(Element);
+
+  // Where a warp stands.
+  struct RawTurn {
+    int unit, slot = 0;
+
+    __device__ __forceinline__ explicit RawTurn(int first) : unit(first) {}
+  };
+
+  struct RawFour {
+    int group, at;  // of channels; in the row
+    int place;      // the first, in shared memory
+
+    __device__ __forceinline__ RawFour(const XLoader& of, int slot, int item) {
+      const RawFill& raw = of.p_.raw;
+      group = static_cast<int>(of.c_.fours.divide(item));
+      at = item - group * static_cast<int>(of.c_.fours.value);
+      const int input = 4 * at, phase = input & ((1 << raw.stride_log2) - 1), row = input >> raw.stride_log2;
+      place = of.p_.plan.x + slot * of.p_.plan.x_slot_bytes + group * raw.group_bytes +
+              (phase * of.c_.phase_rows + row) * 16;
+    }
+  };
+
+  // Bytes from a four's first place to that of its input `e` in the first or second part, or eight channels.
+  __device__ __forceinline__ int raw_offset(int e, int half) const {
+    return (e % 2) * p_.raw.odd + (e / 2) * p_.raw.upper + half * p_.raw.second;
+  }
+
+  __device__ __forceinline__ void copy_raw(int slot, int unit, int chunk) const {
+    const int item = 32 * unit + static_cast<int>(threadIdx.x % 32);
+    if (item >= p_.raw.items) return;
+    const RawFour four(*this, slot, item);
+    const int channel = chunk * 16 * c_.chunk_k16 + kRawChannels * four.group;
+    const int position = first_position_ + 4 * four.at, channels = in_.channels - channel;
+    const Element* from = x_ + (int64_t{channel} * in_.channel_step + position);
+    const uint32_t to = ptx::shared_address(shared_) + four.place;
+    const bool whole = position >= 0 && position + 4 <= in_.length;
+    if (p_.arguments.pad != CONVNORM_ZEROS && !whole) {
+      pad_raw(from - position, position, channels, four.place);
+    } else if (p_.fours_aligned) {
+      constexpr int kBytes = 4 * sizeof(Element), kEach = 16 / kBytes;  // channels of a place
+#pragma unroll
+      for (int j = 0; j < kRawChannels; ++j) {
+        ptx::copy_async_or_zeros<kBytes>(to + raw_offset(j / kEach % 4, j / kEach / 4) + j % kEach * kBytes, from,
+                                         whole && j < channels);
+        from += in_.channel_step;
+      }
+    } else {
+      constexpr int kSome = 4 / sizeof(Element);  // of a word, which begins and ends inside
+#pragma unroll 1
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int j = 0; j < kRawChannels / 2; ++j) {
+          const bool wanted = j + half * (kRawChannels / 2) < channels;
+#pragma unroll
+          for (int e = 0; e < 4; e += kSome) {
+            const int byte = (4 * j + e) * static_cast<int>(sizeof(Element));
+            ptx::copy_async_or_zeros<4>(to + raw_offset(byte / 16, half) + byte % 16, from + e,
+                                        wanted && is_inside(position + e));
+          }
+          from += in_.channel_step;
+        }
+      }
+    }
+  }
+
+  // The same of a four that lies in the padding or ends there. In two halves: all loads of one are on their way at
+  // once.
+  __device__ __forceinline__ void pad_raw(const Element* channel, int position, int channels, int place) const {
+    constexpr int kHalf = kRawChannels / 2;
+    const int last = in_.length - 1;
+    int from[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      from[e] = position + e;
+      if (p_.arguments.pad == CONVNORM_REFLECT && from[e] < 0) from[e] = -from[e];
+      if (p_.arguments.pad == CONVNORM_REFLECT && from[e] > last) from[e] = 2 * last - from[e];
+      from[e] = max(0, min(from[e], last));
+    }
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      uint32_t bits[kHalf][4];
+#pragma unroll
+      for (int j = 0; j < kHalf; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) bits[j][e] = ptx::load_bits(channel + from[e], half * kHalf + j < channels);
+        channel += in_.channel_step;
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        auto* const to = reinterpret_cast<uint4*>(shared_ + place + raw_offset(i, half));
+        if constexpr (kPairs) {
+          const auto pair = [&](int j, int e) { return __byte_perm(bits[j][e], bits[j][e + 1], 0x5410); };
+          *to = make_uint4(pair(2 * i, 0), pair(2 * i, 2), pair(2 * i + 1, 0), pair(2 * i + 1, 2));
+        } else {
+          *to = make_uint4(bits[i][0], bits[i][1], bits[i][2], bits[i][3]);
+        }
+      }
+    }
+  }
+
+  // A unit that has been copied becomes operands.
+  __device__ __forceinline__ void convert_raw(int slot, int unit) const {
+    const int item = 32 * unit + static_cast<int>(threadIdx.x % 32);
+    if (item >= p_.raw.items) return;
+    unsigned char* const to = shared_ + RawFour(*this, slot, item).place;
+    uint32_t bits[8][4];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint4 four = *reinterpret_cast<const uint4*>(to + raw_offset(i % 4, i / 4));
+      bits[i][0] = four.x, bits[i][1] = four.y, bits[i][2] = four.z, bits[i][3] = four.w;
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      uint32_t of_row[8];
+      if constexpr (kPairs) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) of_row[j] = bits[4 * half + j / 2][j % 2 * 2 + e / 2];
+          if (e % 2 == 0) {
+            Base::template store_halves<0x5410>(of_row, to + raw_offset(e, half));
+          } else {
+            Base::template store_halves<0x7632>(of_row, to + raw_offset(e, half));
+          }
+        }
+      } else {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) of_row[j] = bits[j][e];
+        store_parts(of_row, to + raw_offset(e, 0));
+      }
+    }
+  }
+
+  // Who multiplies orders it before the tensor cores' reads: here that would wait for copies on their way.
+  __device__ __forceinline__ void publish_raw(int slot) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot));
+  }
+
+  // Nobody waits for an empty slot who has copies on their way: its last products may wait for these.
+  __device__ __forceinline__ void refill_raw(int loader_warp) {
+    const int units = p_.raw.units;
+    bool more = next_tile();
+    RawTurn ask(loader_warp), turn = ask;
+    int chunk = c_.x_slots, pending = 0;
+    uint32_t parity = 0;
+    if (chunk == c_.chunks) chunk = 0, more = more && next_tile();
+    const auto pass = [&](RawTurn& its) {
+      its.unit -= units;
+      if (++its.slot == c_.x_slots) its.slot = 0;
+    };
+    const auto settle = [&] {
+      while (more && ask.unit >= units) {
+        pass(ask);
+        if (ask.slot == 0) parity ^= 1;
+        if (++chunk == c_.chunks) chunk = 0, more = next_tile();
+      }
+    };
+    settle();
+    while (turn.unit >= units) pass(turn);
+    while (true) {
+#pragma unroll 1
+      while (more && pending < kRawAhead) {
+        if (pending == 0) {
+          await_empty(ask.slot, parity);
+        } else if (!__all_sync(~0u, ptx::mbarrier_test_wait(barrier(p_.plan.x_empty, ask.slot), parity))) {
+          break;
+        }
+        copy_raw(ask.slot, ask.unit, chunk);
+        ptx::commit_copies();
+        ++pending;
+        ask.unit += T::kLoaderWarps;
+        settle();
+      }
+      if (pending == 0) return;
+      await_copies(--pending);
+      convert_raw(turn.slot, turn.unit);
+      publish_raw(turn.slot);
+      for (turn.unit += T::kLoaderWarps; turn.unit >= units;) pass(turn);
+    }
+  }
+
+  // Until `pending` groups are left.
+  static __device__ __forceinline__ void await_copies(int pending) {
+    static_assert(kRawAhead == 4);
+    if (pending == 3) {
+      ptx::wait_copies<3>();
+    } else if (pending == 2) {
+      ptx::wait_copies<2>();
+    } else if (pending == 1) {
+      ptx::wait_copies<1>();
+    } else {
+      ptx::wait_copies<0>();
+    }
+  }
+
   // A unit: 128 positions of eight channels, or of sixteen of 16 bits; in tiles of 64 columns 64. It is copied as it is
   // to where its operands will lie: in either form it is two regions, which are those of two parts or of two times
   // eight channels.
@@ -202,12 +458,14 @@ class XLoader : XRows<T> {
   static constexpr int kUnitChannels = kPairs ? 16 : 8;
   static constexpr int kRowBytes = T::kUnitColumns * sizeof(Element);
 
-  // Units that a warpgroup has on their way. All at once would be late: the first of them would come among the last of
+  // Units that they have on their way. All at once would be late: the first of them would come among the last of
   // others.
-  static constexpr int kAhead = 2;
+  static constexpr int kAhead = kUnitThreads == 32 ? 4 : 2;
 
-  // Those of a warpgroup: first, first + step, ...
+  // Those of a warpgroup or a warp: first, first + step, ...
   struct Units {
+    static constexpr int kExtraWarps = T::kLoaderWarps - T::kHaloWarps;
+
     const PlainFill& fill;
     const uint32_t shared;
     const int first, step;
@@ -215,8 +473,12 @@ class XLoader : XRows<T> {
     __device__ __forceinline__ Units(const XLoader& of, int warp, int loader)
         : fill(of.p_.fill),
           shared(ptx::shared_address(of.shared_) + fill.first),
-          first(loader < 0 ? warp / 4 : of.c_.warpgroups),
-          step(first == 0 ? fill.units : of.c_.warpgroups - (T::kLoaderWarps > T::kHaloWarps ? 0 : 1)) {}
+          first(kUnitThreads == 32 ? loader - T::kHaloWarps
+                : loader < 0       ? warp / 4
+                                   : of.c_.warpgroups),
+          step(kUnitThreads == 32 ? kExtraWarps
+               : first == 0       ? fill.units
+                                  : of.c_.warpgroups - (kExtraWarps > 0 ? 0 : 1)) {}
 
     __device__ __forceinline__ int slot(int unit) const { return unit >> fill.slot_units_log2; }
     __device__ __forceinline__ uint32_t region(int unit) const {
@@ -279,7 +541,7 @@ class XLoader : XRows<T> {
   };
 
   // An empty group of copies past the last unit, so that as many are on their way as waits count on.
-  __device__ __forceinline__ void ask_for(const Units& own, const Rows<128>& rows, int unit) const {
+  __device__ __forceinline__ void ask_for(const Units& own, const Rows<kUnitThreads>& rows, int unit) const {
     if (unit < own.fill.units && any_) rows.copy(unit, own.region(unit), own.fill.second);
     ptx::commit_copies();
   }

@@ -33,7 +33,9 @@ std::variant<Config, std::string> with_tiles(const Problem& p, const Sizes& size
     device.sm_count *= 2;
   }
   const Problem first = first_pass_of(p);
-  auto answer = sm90_onchip::choose_config(first, Sizes(first), device, {kColumns, shape.warpgroups});
+  auto answer = sm90_onchip::choose_config(
+      first, Sizes(first), device,
+      {.tile_columns = kColumns, .warpgroups = shape.warpgroups, .arranged = false, .raw_rows = false});
   if (auto* reason = std::get_if<std::string>(&answer)) return std::move(*reason);
   Config config{};
   config.width = shape.width;

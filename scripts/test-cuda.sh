@@ -3,12 +3,19 @@
 # with tensors in device memory, random problems from several seeds, and the self-test under compute-sanitizer.
 # Ends with status 0 if all of it passed.
 #
-# usage: scripts/test-cuda.sh BUILD [SEEDS]
+# usage: scripts/test-cuda.sh BUILD [SEEDS [LOGS]]
+#
+# LOGS: a folder in which what each of them prints is kept, also of those that were cut off.
 set -uo pipefail
-build=${1:?usage: scripts/test-cuda.sh BUILD [SEEDS]}
+build=${1:?usage: scripts/test-cuda.sh BUILD [SEEDS [LOGS]]}
 seeds=${2:-4}
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+if [[ -n ${3:-} ]]; then
+  logs=$3
+  mkdir -p "$logs"
+else
+  logs=$(mktemp -d)
+  trap 'rm -rf "$logs"' EXIT
+fi
 export CONVNORM_TEST_DEVICE=cuda OMP_WAIT_POLICY=passive
 convnorm=$build/cli/convnorm
 
@@ -39,8 +46,10 @@ finish() {  # waits for all that was started; shows the beginning and the end of
 
 "$convnorm" info
 start test_cuda "$build"/tests/kernels/cuda/test_cuda
+for shard in 0 1 2 3 4 5 6 7; do
+  start "test_operator.$shard" env GTEST_TOTAL_SHARDS=8 GTEST_SHARD_INDEX=$shard "$build"/tests/operator/test_operator
+done
 for shard in 0 1 2 3; do
-  start "test_operator.$shard" env GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$shard "$build"/tests/operator/test_operator
   start "test_operator_full.$shard" env GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$shard \
     "$build"/tests/operator/test_operator_full
 done

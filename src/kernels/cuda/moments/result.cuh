@@ -13,22 +13,17 @@
 #include "kernels/cuda/ptx/memory.cuh"
 #include "kernels/cuda/ptx/mma.cuh"
 #include "kernels/cuda/recompute/inputs.cuh"
+#include "kernels/cuda/recompute/row_writer.cuh"
 
 namespace convnorm::cuda::moments {
 
-// max(x, 0) - |x| Phi(-|x|), as DeviceMath::gelu_erf, and in 16 bits of degree 5: absolute error 4.4e-7, relative error
-// 3e-3 down to -4 and 15% at -6. What the norm gives is finite or NaN, or infinite where gamma is near the end of fp32:
-// then minus infinity gives 0 there.
+// max(x, 0) - |x| Phi(-|x|). What the norm gives is finite or NaN, or infinite where gamma is near the end of fp32:
+// then minus infinity gives 0 in 16 bits.
 template <class Element>
 __device__ __forceinline__ float gelu(float x) {
   if constexpr (sizeof(Element) == 4) return DeviceMath::gelu_erf(x);
   const float u = fminf(fabsf(x), 16.0f);
-  float p = fmaf(u, -4.732939997e-04f, 7.084460929e-03f);
-  p = fmaf(p, u, -5.182716995e-02f);
-  p = fmaf(p, u, -4.599926472e-01f);
-  p = fmaf(p, u, -1.150787711e+00f);
-  p = fmaf(p, u, -1.000037670e+00f);
-  return fmaf(-u, ptx::exp2_approximate(p), ptx::relu_of(x));
+  return fmaf(-u, ptx::exp2_approximate(recompute::phi_exponent(u)), ptx::relu_of(x));
 }
 
 // kK: mma.sync along the pairs of all products.
@@ -244,7 +239,7 @@ class Result {
 #pragma unroll
       for (int i = 0; i < kK; ++i) w[i] = next_[i];
       weights += kK * 32;
-      // The first again for the next window.
+      // Past the last block there is nothing to load: the first again.
       if (block + 1 == end_block_) weights = weights_of(first_block_);
       load_weights(weights, next_);
       tile(w, block - first_block_, begin);
@@ -311,17 +306,9 @@ class Result {
           if (offset_of(i / 2) + i % 2 >= left) v[0][i] = v[1][i] = 0;
         }
       }
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-#pragma unroll
-        for (int first = 0; first < 8; first += kVector) {
-          alignas(16) Element out[kVector];
-#pragma unroll
-          for (int i = 0; i < kVector; ++i) out[i] = from_float<Element>(v[h][first + i]);
-          *reinterpret_cast<uint4*>(to + 8 * h * (kPitch / kBytes) + quad * recompute::kQuad + offset_of(first / 2)) =
-              *reinterpret_cast<const uint4*>(out);
-        }
-      }
+      recompute::stage_vectors<Element>(v, [&](int h, int first) {
+        return to + 8 * h * (kPitch / kBytes) + quad * recompute::kQuad + offset_of(first / 2);
+      });
     }
   }
 

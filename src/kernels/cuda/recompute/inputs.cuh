@@ -9,6 +9,16 @@
 
 namespace convnorm::cuda::recompute {
 
+// log2 of Phi(-u), for the GELU of 16-bit layers: of degree 5, where DeviceMath::gelu_erf has 7. Absolute error of the
+// GELU 4.4e-7, relative error 3e-3 down to -4 and 15% at -6.
+__device__ __forceinline__ float phi_exponent(float u) {
+  float p = fmaf(u, -4.732939997e-04f, 7.084460929e-03f);
+  p = fmaf(p, u, -5.182716995e-02f);
+  p = fmaf(p, u, -4.599926472e-01f);
+  p = fmaf(p, u, -1.150787711e+00f);
+  return fmaf(p, u, -1.000037670e+00f);
+}
+
 // Where a conv group's inputs of one sample lie. Positions are counted in 32 bits, which takes a third.
 template <class Element>
 struct Source {

@@ -2,9 +2,27 @@
 // positions leave them.
 #pragma once
 
+#include "kernels/cuda/element.cuh"
 #include "kernels/cuda/recompute/config.hpp"
 
 namespace convnorm::cuda::recompute {
+
+// A lane's eight values of two rows, as vectors: `place(row, i)` is where value i goes, and those of its vector behind
+// it.
+template <class Element, class Place>
+__device__ __forceinline__ void stage_vectors(const float (&v)[2][8], const Place& place) {
+  constexpr int kVector = 16 / sizeof(Element);
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+#pragma unroll
+    for (int first = 0; first < 8; first += kVector) {
+      alignas(16) Element out[kVector];
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) out[i] = from_float<Element>(v[row][first + i]);
+      *reinterpret_cast<uint4*>(place(row, first)) = *reinterpret_cast<const uint4*>(out);
+    }
+  }
+}
 
 template <class Element>
 class RowWriter {

@@ -113,8 +113,6 @@ class Candidate {
     }
     if (c_.tile_columns == 64 && !c_.by_warps && !c_.staggered) c_.ahead_bytes = kAheadBytes;
     if (c_.shared_blocks) {
-      c_.weight_slots -= c_.weight_slots % 2;
-      if (c_.x_slots < c_.chunks) c_.x_slots -= c_.x_slots % 2;
       if (auto reason = cannot_share()) return *reason;
     }
     return c_;
@@ -213,7 +211,7 @@ class Candidate {
   // One tile of columns has the same zeros beside x for all samples.
   void lay_out_arranged() {
     c_.arranged_row = 0, c_.arranged_rows = c_.rows();
-    if (c_.column_tiles > 1 || p_.stride > 1 || p_.pad != CONVNORM_ZEROS || p_.lengths) return;
+    if (c_.column_tiles > 1 || p_.stride > 1 || p_.pad != CONVNORM_ZEROS) return;
     const int64_t positions = c_.rows() / c_.samples, first = std::min(p_.pad_left, positions - 1);
     c_.arranged_row = static_cast<int>(first) * c_.samples;
     c_.arranged_rows = static_cast<int>(std::min(p_.l, positions - first)) * c_.samples;
@@ -283,11 +281,13 @@ class Candidate {
       // a stage that waits for it.
       if (rounds < 2) continue;
       c_.weight_slots = std::min(rounds, 8) * c_.warpgroups;
-      // Two warpgroups hold two chunks; what is left over holds more of those on their way.
+      // Two warpgroups have every second slot each, and hold two chunks; what is left over holds more of those on their
+      // way.
       if (c_.shared_blocks) {
         const int slot = SharedPlan(c_, element).x_slot_bytes + 16;
         c_.weight_slots -= c_.weight_slots % 2;
         c_.x_slots = std::min({c_.chunks, 6, c_.x_slots + std::max(room(element), 0) / slot});
+        if (c_.x_slots < c_.chunks) c_.x_slots -= c_.x_slots % 2;
       }
       return true;
     }

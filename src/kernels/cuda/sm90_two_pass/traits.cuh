@@ -26,8 +26,7 @@ class Epilogue;
 template <class Element, int kParts, Width kWidthT, Pass kPassT>
 struct Traits : sm90_onchip::Traits<Element, kParts, 128, false, false> {
   static constexpr Pass kPass = kPassT;
-  static constexpr bool kRowParameters = false, kFours = true, kArranged = false, kShared = false;
-  static constexpr bool kFillsTogether = false;
+  static constexpr bool kRowParameters = false, kFours = true;
   using Parameters = sm90_two_pass::Parameters;
   using TileEpilogue = Epilogue<Traits>;
 };
@@ -37,8 +36,7 @@ struct Traits<Element, kParts, Width::kPair, kPassT> : sm90_onchip::Traits<Eleme
   static constexpr Pass kPass = kPassT;
   static constexpr int kMostWarpgroups = 1, kProducerWarps = 4, kLoaderWarps = kProducerWarps - 1, kPerSm = 2;
   static constexpr int kMostThreads = 128 * kMostWarpgroups + 32 * kProducerWarps;
-  static constexpr bool kRowParameters = false, kFours = true, kArranged = false, kShared = false;
-  static constexpr bool kFillsTogether = false;
+  static constexpr bool kRowParameters = false, kFours = true;
   using Parameters = sm90_two_pass::Parameters;
   using TileEpilogue = Epilogue<Traits>;
 };

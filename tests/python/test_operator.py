@@ -87,6 +87,23 @@ def test_functional_fills_in_what_is_not_named():
     assert torch.equal(y, call("p=1,g=4,post=mish+film+add", given))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_film_may_be_parts_of_one_tensor(batch, dtype):
+    given = problem()
+    given = given._replace(x=given.x[:1].expand(batch, -1, -1).contiguous().to(dtype))
+    both = torch.randn(batch, 2, 12)
+    rows = torch.randn(batch, 40)
+    for scale, shift in ((both[:, 0], both[:, 1]), (both[:, 1], both[:, 0]), (both[:, 0], both[:, 0]),
+                         (rows[:, 2:14], rows[:, 20:32]), (rows[:, 2:14], rows[:, 5:17]), (rows[:, :24:2], rows[:, 1:24:2]),
+                         (both[:, 0], both[:, 1].contiguous()), (both[:, 0], both.to(dtype)[:, 1])):
+        y = call("p=1,g=4,post=film", given._replace(film_scale=scale, film_shift=shift))
+        wanted = call("p=1,g=4,post=film",
+                      given._replace(film_scale=scale.clone(memory_format=torch.contiguous_format),
+                                     film_shift=shift.clone(memory_format=torch.contiguous_format)))
+        assert torch.equal(y, wanted)
+
+
 def test_functional_takes_what_conv1d_takes_and_names_what_it_does_not():
     x, weight = x_fill(2, 6, 20), w_fill(8, 6, 3)
     assert torch.equal(conv1d_group_norm(x, weight, num_groups=4, stride=(2,), padding=(1,), dilation=(1,)),

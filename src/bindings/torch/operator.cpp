@@ -84,6 +84,24 @@ void check_rank_3(const char* name, const Tensor& tensor, const char* axes) {
 
 Tensor dense(const Tensor& tensor) { return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor); }
 
+// Both, dense, by one copy, where `second` lies in the rows of `first`, behind it: the two halves of one tensor.
+OptionalTensor dense_pair(const Tensor& first, const Tensor& second) {
+  const int64_t rows = first.size(0), columns = first.size(1), step = first.stride(0);
+  if (rows < 2 || second.scalar_type() != first.scalar_type() || second.stride(0) != step || first.stride(1) != 1 ||
+      second.stride(1) != 1) {
+    return std::nullopt;
+  }
+  const auto bytes =
+      static_cast<const char*>(second.const_data_ptr()) - static_cast<const char*>(first.const_data_ptr());
+  const auto element = static_cast<int64_t>(first.element_size());
+  if (bytes <= 0 || bytes % element != 0 || bytes / element + columns > step) return std::nullopt;
+  const std::array<int64_t, 3> sizes = {2, rows, columns}, strides = {bytes / element, step, 1};
+  AtenTensorHandle handle = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      aoti_torch__reinterpret_tensor(first.get(), 3, sizes.data(), strides.data(), 0, &handle));
+  return torch::stable::contiguous(Tensor(handle));
+}
+
 bool channels_last(const std::string& attributes) { return attributes.find("layout=nlc") != std::string::npos; }
 
 PlanCache& plan_cache() {
@@ -157,8 +175,7 @@ class Arguments {
     tensors.pre_slope = slope("pre_slope", in.pre_slope, p.o, tensors.pre_slope_per_channel);
     const int64_t prelu_channels = channels_at(CONVNORM_PRELU);
     tensors.post_slope = slope("post_slope", in.post_slope, prelu_channels, tensors.post_slope_per_channel);
-    tensors.film_scale = parameter("film_scale", in.film_scale, {p.n, channels_at(CONVNORM_FILM)});
-    tensors.film_shift = parameter("film_shift", in.film_shift, {p.n, channels_at(CONVNORM_FILM)});
+    film(in.film_scale, in.film_shift);
     if (in.residual) {
       typed("residual", *in.residual, in.x.scalar_type());
       const auto [n, second, third] = y_shape(plan);
@@ -199,16 +216,37 @@ class Arguments {
     }
   }
 
-  const void* parameter(const char* name, const OptionalTensor& given, std::initializer_list<int64_t> wanted) {
-    if (!given) return nullptr;
-    check_device(name, *given, x_);
-    check_shape(name, *given, wanted);
-    const ScalarType type = given->scalar_type();
+  void check_parameter(const char* name, const Tensor& given, std::initializer_list<int64_t> wanted) const {
+    check_device(name, given, x_);
+    check_shape(name, given, wanted);
+    const ScalarType type = given.scalar_type();
     if (type != ScalarType::Float && type != x_.scalar_type()) {
       refuse(std::string(name) + " has dtype " + name_of(type) + ", but x has " + name_of(x_.scalar_type()) +
              "; parameters have that dtype or float32");
     }
-    return keep(dense(type == parameter_type_ ? *given : torch::stable::to(*given, parameter_type_)));
+  }
+
+  const void* parameter(const char* name, const OptionalTensor& given, std::initializer_list<int64_t> wanted) {
+    if (!given) return nullptr;
+    check_parameter(name, *given, wanted);
+    return keep(dense(given->scalar_type() == parameter_type_ ? *given : torch::stable::to(*given, parameter_type_)));
+  }
+
+  void film(const OptionalTensor& scale, const OptionalTensor& shift) {
+    const int64_t n = plan_.problem.n, channels = channels_at(CONVNORM_FILM);
+    if (scale && shift) {
+      check_parameter("film_scale", *scale, {n, channels});
+      check_parameter("film_shift", *shift, {n, channels});
+      if (scale->scalar_type() == parameter_type_) {
+        if (const auto both = dense_pair(*scale, *shift)) {
+          tensors.film_scale = keep(torch::stable::select(*both, 0, 0));
+          tensors.film_shift = keep(torch::stable::select(*both, 0, 1));
+          return;
+        }
+      }
+    }
+    tensors.film_scale = parameter("film_scale", scale, {n, channels});
+    tensors.film_shift = parameter("film_shift", shift, {n, channels});
   }
 
   const void* slope(const char* name, const OptionalTensor& given, int64_t channels, int32_t& per_channel) {

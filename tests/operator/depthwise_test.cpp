@@ -18,6 +18,7 @@ constexpr const char* kLines[] = {
     "n=2,c=5,l=1001,o=5,k=3,d=128,p=128,cg=5,g=1,bias=1,post=relu",
     "n=1,c=4,l=1280,o=4,k=7,d=256,p=768,cg=4,g=2,pre=prelu,post=film+silu",
     "n=2,c=6,l=803,o=12,k=3,d=8,p=8:3,cg=6,g=3,bias=1,pre=prelu",
+    "n=2,c=6,l=803,o=12,k=3,d=12,p=12:3,cg=6,g=3,bias=1,pre=prelu",
     "n=2,c=6,l=640,o=6,k=5,d=4,p=8,pad=reflect,cg=6,g=6,post=mish+add",
     "n=3,c=7,l=517,o=7,k=31,p=15,cg=7,g=1,lengths=1,post=gelu",
     "n=1,c=40,l=333,o=40,k=1,cg=40,g=40,affine=0",
@@ -38,7 +39,7 @@ TEST_F(Depthwise, EveryWalkOptionAndType) {
 TEST_F(Depthwise, OperandsAnywhereWithinASector) {
   for (const char* line :
        {"n=2,c=3,l=897,o=3,k=3,d=128,p=128,cg=3,g=1,bias=1,post=relu", "n=2,c=3,l=774,o=3,k=5,d=256,p=512,cg=3,g=3",
-        "n=2,c=3,l=901,o=6,k=3,d=8,p=8,cg=3,g=1,pre=prelu", "n=2,c=3,l=777,o=3,k=5,d=4,p=0:4,cg=3,g=1",
+        "n=2,c=3,l=901,o=6,k=3,d=12,p=12,cg=3,g=1,pre=prelu", "n=2,c=3,l=777,o=3,k=5,d=4,p=0:4,cg=3,g=1",
         "n=2,c=3,l=778,o=3,k=31,p=15,cg=3,g=1,post=silu", "n=2,c=3,l=600,o=3,k=8,p=3,cg=3,g=3",
         "n=2,c=3,l=779,o=3,k=3,s=2,p=1,cg=3,g=1"}) {
     for (const char* dtype : {"f32", "bf16"}) {
@@ -61,16 +62,30 @@ TEST_F(Depthwise, RowsShorterThanAWindow) {
   }
 }
 
-// So many rows that none is cut into pieces: tiles that lie whole inside a job, rows that are measured while they
-// arrive, and padding that is longer than a tile.
+// So many rows that none is cut into pieces: tiles that lie whole inside a job, outputs that take the place of inputs,
+// and padding that is longer than a tile.
 TEST_F(Depthwise, RowsOfManyTiles) {
   for (const char* line : {"n=2,c=530,l=1501,o=530,k=3,d=128,p=128,cg=530,g=1,bias=1,post=relu",
                            "n=1,c=1060,l=1400,o=1060,k=5,d=256,p=512,cg=1060,g=5",
                            "n=1,c=1056,l=1333,o=1056,k=3,d=8,p=8,cg=1056,g=2,pre=prelu",
+                           "n=3,c=200,l=1536,o=400,k=3,d=256,p=256,cg=200,g=2,bias=1,lengths=1,post=relu+add",
+                           "n=2,c=528,l=1400,o=528,k=4,d=12,p=18,pad=reflect,cg=528,g=3,bias=1,eps=1e-14",
                            "n=3,c=360,l=1100,o=360,k=31,p=15,cg=360,g=1,lengths=1,post=silu",
                            "n=2,c=530,l=2001,o=530,k=4,s=2,p=1,cg=530,g=530",
                            "n=1,c=1060,l=900,o=1060,k=2,d=1000,p=900:700,cg=1060,g=1,lengths=1"}) {
     for (const char* dtype : {"f32", "bf16"}) expect_right_on_both_fills(std::string(line) + ",dtype=" + dtype);
+  }
+}
+
+// Lanes that take steps within a block: pairs of them, and all groups up to a block.
+TEST_F(Depthwise, StepsWithinABlock) {
+  for (const char* dilation : {"d=4,p=4", "d=8,p=8", "d=16,p=16", "d=32,p=32", "d=64,p=64"}) {
+    for (const char* size : {"n=2,c=70,l=645,o=140,cg=70", "n=4,c=270,l=1281,o=270,cg=270"}) {
+      for (const char* options : {"bias=1,post=relu", "pre=prelu,lengths=1,post=tanh"}) {
+        const std::string line = std::string(size) + ",k=3,g=1," + dilation + "," + options;
+        for (int misalignment : {0, 3}) expect_right(make_inputs(line), misalignment);
+      }
+    }
   }
 }
 
@@ -80,6 +95,34 @@ TEST_F(Depthwise, DomainsLargerThanTheGpu) {
 }
 
 TEST_F(Depthwise, ManyDomainsOneAfterTheOther) { expect_right(make_inputs("n=300,c=9,l=300,o=9,k=3,p=1,cg=9,g=3")); }
+
+// Rows that stay with their warps, in several rounds: what arrives next takes the place of what was stored.
+TEST_F(Depthwise, RoundsOfResidentRows) {
+  for (const char* line : {"n=150,c=16,l=3200,o=16,k=3,d=128,p=128,cg=16,g=1,bias=1,post=relu",
+                           "n=140,c=16,l=3000,o=16,k=3,d=8,p=8,cg=16,g=1,pre=prelu,lengths=1"}) {
+    for (const char* dtype : {"f32", "bf16"}) expect_right(make_inputs(std::string(line) + ",dtype=" + dtype));
+  }
+}
+
+TEST_F(Depthwise, SquaresThatFp32DoesNotHold) {
+  for (const char* conv : {"k=3,d=128,p=128", "k=3,d=8,p=8,pre=relu", "k=3,p=1"}) {
+    for (const float factor : {1e22f, 1e-22f}) {
+      Inputs in =
+          make_inputs(std::string("n=1,c=530,l=1300,o=530,cg=530,g=2,eps=1e-50,affine=0,") + conv, Fill::uniform);
+      for (float& x : in.x) x *= factor;
+      expect_right(in);
+    }
+  }
+}
+
+// The mean is all that there is: what is left of a distance must not be blown up.
+TEST_F(Depthwise, EqualValuesBesideATinyEps) {
+  for (const char* eps : {"1e-5", "1e-12", "1e-14"}) {
+    Inputs in = make_inputs(std::string("n=1,c=530,l=1300,o=530,k=3,d=128,cg=530,g=530,bias=1,eps=") + eps);
+    std::fill(in.x.begin(), in.x.end(), 0.3f);
+    expect_right(in);
+  }
+}
 
 TEST_F(Depthwise, AMeanThousandsOfTimesTheSpread) {
   Inputs in = make_inputs("n=1,c=4,l=3000,o=4,k=3,d=128,p=0,cg=4,g=1", Fill::uniform);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <variant>
 
@@ -38,6 +39,17 @@ TEST(Depthwise, KeepsADomainOnChipWhereOneFits) {
   EXPECT_EQ(more.rounds, 3);
 }
 
+TEST(Depthwise, KeepsARowWithItsWarpWhereVectorsWalk) {
+  const auto resident = [](const char* line) { return config(line).resident; };
+  EXPECT_TRUE(resident("n=4,c=512,l=3200,o=512,k=3,d=128,p=128,cg=512,g=1"));
+  EXPECT_TRUE(resident("n=12,c=512,l=3200,o=512,k=3,d=8,p=8,cg=512,g=1,dtype=bf16"));
+  EXPECT_TRUE(resident("n=1,c=512,l=3200,o=512,k=3,d=128,p=128,cg=512,g=1"));    // in pieces
+  EXPECT_FALSE(resident("n=1,c=512,l=70001,o=512,k=3,d=4,p=4,cg=512,g=1"));      // not on chip
+  EXPECT_FALSE(resident("n=8,c=1024,l=200,o=1024,k=3,d=8,p=8,cg=1024,g=1024"));  // several domains a CTA
+  EXPECT_FALSE(resident("n=4,c=512,l=3200,o=512,k=3,d=128,p=128,cg=512,g=0"));   // nothing to measure
+  EXPECT_FALSE(resident("n=10,c=80,l=400,o=80,k=31,p=15,cg=80,g=1"));
+}
+
 TEST(Depthwise, ReadsTwiceWhereADomainExceedsTheChip) {
   EXPECT_GT(config("n=1,c=512,l=70001,o=512,k=3,d=4,p=4,cg=512,g=1").batches, 1);
 }
@@ -50,11 +62,16 @@ TEST(Depthwise, PutsSmallDomainsIntoOneCta) {
 }
 
 TEST(Depthwise, WalksAsTheDilationAsks) {
-  const auto walk = [](const char* options) {
-    return config(fmt::format("n=1,c=8,l=999,o=8,cg=8,g=2,{}", options)).walk;
+  const auto walk = [](const char* options, int groups = 2) {
+    return config(fmt::format("n=1,c=8,l=1999,o=8,cg=8,g={},{}", groups, options)).walk;
   };
   EXPECT_EQ(walk("k=3,d=256"), Walk::kSteps);
-  EXPECT_EQ(walk("k=3,d=8"), Walk::kVectors);
+  EXPECT_EQ(walk("k=3,d=12"), Walk::kVectors);
+  EXPECT_EQ(walk("k=5,d=256"), Walk::kVectors);   // of rows that stay with their warps
+  EXPECT_EQ(walk("k=5,d=256", 0), Walk::kSteps);  // of others
+  EXPECT_EQ(walk("k=3,d=8"), Walk::kSteps);       // lanes in pairs
+  EXPECT_EQ(walk("k=3,d=8,dtype=f16"), Walk::kSteps);
+  EXPECT_EQ(walk("k=3,d=256,dtype=f16"), Walk::kVectors);  // in order
   EXPECT_EQ(walk("k=31"), Walk::kWindow);
   EXPECT_EQ(walk("k=1,d=3"), Walk::kWindow);
   EXPECT_EQ(walk("k=3,d=3"), Walk::kScalars);
@@ -86,6 +103,17 @@ TEST(Depthwise, HoldsWhatTheKernelAssumes) {
               EXPECT_GE(int64_t{k.rounds} * k.teams * k.domains_per_cta, k.domains) << line;
               EXPECT_TRUE(k.team == 1 || k.domains_per_cta == 1) << line;
               EXPECT_TRUE(k.domains_per_cta == 1 || k.batches == 1) << line;
+              if (k.resident) {
+                EXPECT_EQ(k.batches, 1) << line;
+                EXPECT_EQ(k.domains_per_cta, 1) << line;
+                EXPECT_EQ(k.held, k.share) << line;
+                EXPECT_EQ(p.stride, 1) << line;
+                EXPECT_GT(p.groups, 0) << line;
+                if (k.walk == Walk::kSteps) {
+                  EXPECT_EQ(p.k, kFewTaps) << line;
+                  EXPECT_EQ(4 << k.lanes, std::min<int64_t>(p.dilation, kBlock)) << line;
+                }
+              }
             }
           }
         }

@@ -1,16 +1,13 @@
 // One launch: rows of x to shared memory, statistics, exchange, and the same products once more on their way to y.
 #pragma once
 
-#include <cfloat>
-
 #include "kernels/cuda/any_arch/divide.cuh"
 #include "kernels/cuda/collective/dependent.cuh"
 #include "kernels/cuda/collective/exchange.cuh"
-#include "kernels/cuda/collective/row_ops.cuh"
+#include "kernels/cuda/depthwise/job.cuh"
 #include "kernels/cuda/depthwise/launch.cuh"
 #include "kernels/cuda/depthwise/row.cuh"
 #include "kernels/cuda/depthwise/statistics.cuh"
-#include "kernels/cuda/depthwise/walk.cuh"
 
 namespace convnorm::cuda::depthwise {
 
@@ -29,9 +26,8 @@ __device__ __forceinline__ Norm norm_from(const Slot& m, double eps) {
 // Outputs of a tile before the norm; kWhole: all of them are outputs of the job.
 template <class T, bool kWhole>
 __device__ __forceinline__ void compute(const Arguments& a, const Row<typename T::Element>& r,
-                                        const ChannelParameters& c, int positions, int base, int lane,
-                                        float (&v)[T::kOutputs]) {
-  T::template multiply<kWhole>(r, positions, base, lane, c.bias, v);
+                                        const ChannelParameters& c, int positions, int base, float (&v)[T::kOutputs]) {
+  T::template multiply<kWhole>(r, positions, base, c.bias, v);
   apply_row_pre<typename T::Element>(a, v, c.slope);
 }
 
@@ -40,17 +36,16 @@ __device__ __forceinline__ void compute(const Arguments& a, const Row<typename T
 template <class T>
 __device__ __noinline__ Slot measure_in_double(const Arguments& a, const Row<typename T::Element>& r,
                                                const ChannelParameters& c, int positions, int valid) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
   Slot m = {static_cast<double>(valid), 0, 0};
 #pragma unroll 1
   for (int pass = 0; pass < 2; ++pass) {
     double sum = 0;
     T::for_each_tile(r, valid, [&](int base) {
       float v[T::kOutputs];
-      compute<T, false>(a, r, c, positions, base, lane, v);
+      compute<T, false>(a, r, c, positions, base, v);
 #pragma unroll
       for (int i = 0; i < T::kOutputs; ++i) {
-        const int at = T::position(r, base, lane, i);
+        const int at = T::position(r, base, i);
         const double distance = static_cast<double>(v[i]) - m.mean;
         if (at >= 0 && at < valid) sum += pass == 0 ? distance : distance * distance;
       }
@@ -118,30 +113,6 @@ class Cta {
     return reinterpret_cast<ChannelParameters*>(shared_ + p_.plan.channels);
   }
 
-  // Job i of the team.
-  __device__ __forceinline__ Job job(uint32_t i) const {
-    const uint32_t domain = c_.by_domain_jobs.divide(i), of_domain = i - domain * c_.by_domain_jobs.value;
-    const uint32_t row = c_.by_pieces.divide(of_domain), piece = of_domain - row * c_.by_pieces.value;
-    const uint32_t number = first_domain_ + domain, sample = c_.by_sample_domains.divide(number);
-    const uint32_t group = number - sample * c_.by_sample_domains.value;
-    Job j;
-    j.n = static_cast<int>(sample);
-    j.channel = static_cast<int>(group * (a_.groups > 0 ? static_cast<uint32_t>(a_.o_per_norm_group) : 1) + row);
-    j.first = static_cast<int>(piece) * c_.piece;
-    j.positions = min(c_.piece, static_cast<int>(a_.l_out) - j.first);
-    const int64_t length = sample_length(a_, j.n);
-    j.length = static_cast<int>(length);
-    const int64_t valid = a_.lengths == nullptr ? a_.l_out : valid_outputs(a_, length);
-    j.valid = static_cast<int>(max(int64_t{0}, min(static_cast<int64_t>(j.positions), valid - j.first)));
-    const auto address = reinterpret_cast<uintptr_t>(output(j));
-    j.shift = static_cast<int>(address % kSectorBytes / sizeof(Element));
-    return j;
-  }
-
-  __device__ __forceinline__ Element* output(const Job& j) const {
-    return static_cast<Element*>(a_.y) + (j.n * a_.o + j.channel) * a_.l_out + j.first;
-  }
-
   // The place in shared memory of job `held` of a batch.
   __device__ __forceinline__ Element* row_at(int held) const {
     return reinterpret_cast<Element*>(shared_ + p_.plan.rows + held * p_.plan.row_bytes);
@@ -156,7 +127,8 @@ class Cta {
             static_cast<int>(a_.k),
             static_cast<int>(a_.stride),
             static_cast<int>(a_.dilation),
-            p_.plan.row_bytes / static_cast<int>(sizeof(Element))};
+            p_.plan.row_bytes / static_cast<int>(sizeof(Element)),
+            T::lane_at(lane_, 5, static_cast<int>(a_.dilation))};
   }
 
   // This warp's jobs of a batch: body(place in shared memory, number).
@@ -177,8 +149,6 @@ class Cta {
   // Deciding what a job is costs divisions: it is done once, when the batch is requested. For the first batch this may
   // happen while the kernel before still runs, for which all wait before they read or write anything of the caller's.
   __device__ __forceinline__ void request_batch(int batch, bool is_first) {
-    const auto* weight = static_cast<const float*>(a_.packed_weight());
-    left_ = {};
     __syncwarp();  // all lanes have read what was there
     bool wanted = false, waits = is_first;
     const auto wait_once = [&] {
@@ -187,20 +157,24 @@ class Cta {
     };
     if (a_.lengths != nullptr) wait_once();
     for_each_held(batch, [&](int held, uint32_t i) {
-      const Job j = job(i);
+      const Job j = job_of<Element>(p_, first_domain_, i);
       if (lane_ == 0) jobs()[held] = j;
       wait_once();
       const auto input = static_cast<int>(c_.by_multiplier.divide(static_cast<uint32_t>(j.channel)));
-      left_ = load_row(a_, j, input, weight, row_at(held), weights_at(held), lane_, in_parts(), policy());
+      const RowSource<Element> source(a_, j, input, row_at(held));
+      source.request_vectors(lane_, policy());
+      source.request_rest(a_, j, lane_);
+      request_weights(a_, j, weights_at(held), lane_);
       wanted = wanted || held == own_parameter_of();
     });
     wait_once();
     if (is_first) let_successor_begin();
-    if (left_.end == 0) ptx::commit_copies();
+    ptx::commit_copies();
     __syncwarp();
     // Each lane one parameter of one of the warp's jobs, all at the same time.
     own_parameter_ = 0;
-    if (wanted) own_parameter_ = parameter(lane_ % kParameters, jobs()[own_parameter_of()].channel);
+    if (wanted)
+      own_parameter_ = channel_parameter<Element>(a_, lane_ % kParameters, jobs()[own_parameter_of()].channel);
   }
 
   // Whether each warp has one row, on chip from statistics to store.
@@ -208,33 +182,13 @@ class Cta {
     return a_.groups > 0 && c_.batches == 1 && c_.held <= kWarps;
   }
 
-  // Whether that row is measured while it arrives.
-  __device__ __forceinline__ bool in_parts() const { return T::kInParts && one_row_a_warp(); }
-
   // What is read once must not push out y, which is written back at leisure.
   __device__ __forceinline__ uint64_t policy() const {
     return c_.batches == 1 || a_.groups == 0 ? ptx::evict_first_policy() : ptx::evict_normal_policy();
   }
 
-  // Until the places before `end` of a row that comes in parts are there.
-  __device__ __forceinline__ void await_places(int end) {
-    if (min(end, left_.end) <= left_.there()) return;
-    while (min(end, left_.end) > left_.there()) await_part();
-    __syncwarp();
-  }
-  __device__ __forceinline__ void await_part() {
-    ptx::wait_copies<kPartsAhead - 1>();
-    left_.request_part(lane_, policy());
-    ptx::commit_copies();
-  }
-
-  // All of the batch, or the first part of a row that comes in parts.
   __device__ __forceinline__ void await_batch(int batch) {
-    if (left_.end > 0) {
-      await_part();
-    } else {
-      ptx::wait_copies<0>();
-    }
+    ptx::wait_copies<0>();
     const uint32_t begin = first_job_ + static_cast<uint32_t>(batch) * c_.held;
     if (own_parameter_of() < c_.held && begin + own_parameter_of() < end_job_) {
       reinterpret_cast<float*>(channels() + own_parameter_of())[lane_ % kParameters] = own_parameter_;
@@ -247,27 +201,14 @@ class Cta {
   static_assert(kMostHeld <= kWarps * 32 / kParameters);
   __device__ __forceinline__ int own_parameter_of() const { return warp_ + kWarps * (lane_ / kParameters); }
 
-  __device__ __forceinline__ float parameter(int which, int channel) const {
-    const bool per_channel = which != 1 || a_.pre_slope_per_channel;
-    const void* const tensor = which == 0 ? a_.bias : which == 1 ? a_.pre_slope : which == 2 ? a_.gamma : a_.beta;
-    const float value =
-        tensor != nullptr ? load_parameter<Element>(a_, tensor, per_channel ? channel : 0) : (which == 2 ? 1.0f : 0.0f);
-    return which == 0 ? value + packed_fault(a_) : value;
-  }
-
-  // Whether all outputs of a tile lie in [0, end).
-  __device__ __forceinline__ bool whole(const Row<Element>& r, int base, int end) const {
-    return T::position(r, base, 0, 0) >= 0 && T::position(r, base, 31, T::kOutputs - 1) < end;
-  }
-
   // Returns whether all outputs of the tile lie in [0, end).
   __device__ __forceinline__ bool compute(const Row<Element>& r, const ChannelParameters& c, int positions, int end,
                                           int base, Values& v) const {
-    const bool all = whole(r, base, end);
+    const bool all = is_whole<T>(r, base, end);
     if (all) {
-      depthwise::compute<T, true>(a_, r, c, positions, base, lane_, v);
+      depthwise::compute<T, true>(a_, r, c, positions, base, v);
     } else {
-      depthwise::compute<T, false>(a_, r, c, positions, base, lane_, v);
+      depthwise::compute<T, false>(a_, r, c, positions, base, v);
     }
     return all;
   }
@@ -286,14 +227,13 @@ class Cta {
     bool has_reference = false;
     T::for_each_tile(r, j.valid, [&](int base) {
       Values v;
-      if constexpr (T::kInParts) await_places(T::reach(r, j.positions, base));
       const bool all = compute(r, c, j.positions, j.valid, base, v);
       if constexpr (T::kKeeps) {
 #pragma unroll
         for (int i = 0; i < T::kOutputs; ++i) kept_[i] = v[i];
       }
       const auto is_valid = [&](int i) {
-        const int at = T::position(r, base, lane_, i);
+        const int at = T::position(r, base, i);
         return at >= 0 && at < j.valid;
       };
       if (!has_reference) {
@@ -306,14 +246,13 @@ class Cta {
       sums.template add<T::kOutputs>(
           all, [&](int i) { return v[i] - reference; }, is_valid);
     });
-    if constexpr (T::kInParts) await_places(left_.end);
     const Slot narrow = sums.merged(reference, j.valid);
     if (!beyond_fp32(narrow, reference)) return narrow;
     return measure_in_double<T>(a_, r, c, j.positions, j.valid);
   }
 
-  // The middle one of three values of a whole tile: those at its beginning, and in a short row those at its end, are set
-  // apart by the padding.
+  // The middle one of three values of a whole tile: those at its beginning, and in a short row those at its end, are
+  // set apart by the padding.
   static __device__ __forceinline__ float typical(const Values& v) {
     const float a = __shfl_sync(~0u, v[T::kOutputs - 1], 15), b = __shfl_sync(~0u, v[T::kOutputs - 1], 23);
     const float c = __shfl_sync(~0u, v[T::kOutputs - 1], 31);
@@ -357,12 +296,6 @@ class Cta {
     if (!apart && lane_ == 0) slots()[warp_] = own;
   }
 
-  // Positions of the domain's jobs before job i, all of them with outputs.
-  __device__ __forceinline__ double positions_before(uint32_t i, int64_t valid) const {
-    const uint32_t row = c_.by_pieces.divide(i), piece = i - row * c_.by_pieces.value;
-    return static_cast<double>(row * valid + min(int64_t{piece} * c_.piece, valid));
-  }
-
   // Every CTA's moments to every CTA of the team.
   __device__ __forceinline__ void exchange(uint64_t tag, int parity) const {
     ptx::Word* words = p_.slot.words + (int64_t{team_} * 2 + parity) * 2 * c_.team;
@@ -376,7 +309,7 @@ class Cta {
       const auto begin = static_cast<uint32_t>(min(i * c_.share, c_.domain_jobs));
       const auto end = static_cast<uint32_t>(min(begin + c_.share, c_.domain_jobs));
       Slot other;
-      other.count = positions_before(end, valid) - positions_before(begin, valid);
+      other.count = positions_before(c_, end, valid) - positions_before(c_, begin, valid);
       await_doubles(words + 2 * i, tag, other.mean, other.m2);
       others()[i] = other;
     }
@@ -408,17 +341,15 @@ class Cta {
     const ChannelParameters c = channels()[held];
     float scale = 1, plus = 0;
     if (a_.groups > 0) {
-      // A tiny eps and no spread make more of it than fp32 holds; infinity times a deviation of 0 would be NaN.
-      const double product = norm.rstd * c.gamma;
-      scale = static_cast<float>(product > FLT_MAX ? FLT_MAX : product < -FLT_MAX ? -FLT_MAX : product);
+      scale = norm_scale(norm.rstd, c.gamma);
       plus = static_cast<float>(fma(-static_cast<double>(norm.mean_low), static_cast<double>(scale), double{c.beta}));
     }
-    Element* const y = output(j);
+    Element* const y = output_of<Element>(a_, j);
     T::for_each_tile(r, j.positions, [&](int base) {
       Values v;
       bool all;
       if (keeps(r, j.positions)) {
-        all = whole(r, base, j.valid);
+        all = is_whole<T>(r, base, j.valid);
 #pragma unroll
         for (int i = 0; i < T::kOutputs; ++i) v[i] = kept_[T::kKeeps ? i : 0];
       } else {
@@ -434,55 +365,20 @@ class Cta {
             return RowPlace{j.n, j.channel};
           },
           [&](int i) {
-            const int at = T::position(r, base, lane_, i);
+            const int at = T::position(r, base, i);
             return at < 0 || at >= j.valid ? int64_t{-1} : j.first + at;
           });
       if (all && T::kInVectors) {
 #pragma unroll
-        for (int i = 0; i < T::kVectors; ++i) store_four(v + 4 * i, y + T::position(r, base, lane_, 4 * i));
+        for (int i = 0; i < T::kVectors; ++i) store_four<Element>(v + 4 * i, y + T::position(r, base, 4 * i));
         return;
       }
 #pragma unroll
       for (int i = 0; i < T::kOutputs; ++i) {
-        if (T::position(r, base, lane_, i) >= j.valid) v[i] = 0;
+        if (T::position(r, base, i) >= j.valid) v[i] = 0;
       }
-      store_tile(r, base, j.positions, v, y);
+      store_tile<T>(r, base, j.positions, v, y);
     });
-  }
-
-  static __device__ __forceinline__ void store_four(const float* v, Element* y) {
-    alignas(16) Element out[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) out[i] = from_float<Element>(v[i]);
-    if constexpr (sizeof(out) == 16) {
-      *reinterpret_cast<uint4*>(y) = *reinterpret_cast<const uint4*>(out);
-    } else {
-      *reinterpret_cast<uint2*>(y) = *reinterpret_cast<const uint2*>(out);
-    }
-  }
-
-  __device__ __forceinline__ void store_tile(const Row<Element>& r, int base, int positions, const Values& v,
-                                             Element* y) const {
-    if constexpr (T::kInVectors) {
-#pragma unroll
-      for (int j = 0; j < T::kVectors; ++j) {
-        const int at = T::position(r, base, lane_, 4 * j);
-        if (at >= 0 && at + 4 <= positions) {
-          store_four(v + 4 * j, y + at);
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            if (at + i >= 0 && at + i < positions) y[at + i] = from_float<Element>(v[4 * j + i]);
-          }
-        }
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < T::kOutputs; ++i) {
-        const int at = T::position(r, base, lane_, i);
-        if (at >= 0 && at < positions) y[at] = from_float<Element>(v[i]);
-      }
-    }
   }
 
   const Parameters& p_;
@@ -491,7 +387,6 @@ class Cta {
   unsigned char* const shared_;
   const int warp_, lane_, team_, rank_;
   float own_parameter_ = 0;                  // on its way to channels()
-  RowCopy<Element> left_;                    // of a row that comes in parts
   float kept_[T::kKeeps ? T::kOutputs : 1];  // of the last tile that was measured
   uint32_t first_domain_ = 0;
   uint32_t first_job_ = 0, end_job_ = 0;  // of the team's, this CTA's

@@ -3,107 +3,93 @@
 // vectors of y that start on sectors belong to vectors of x that are aligned here.
 #pragma once
 
+#include "kernels/cuda/collective/wait.cuh"
 #include "kernels/cuda/depthwise/config.hpp"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/ptx/async_copy.cuh"
-#include "kernels/cuda/ptx/barrier.cuh"
 
 namespace convnorm::cuda::depthwise {
 
-// A row that is measured while it arrives is requested in parts of so many copies of a lane, and so many parts are on
-// their way at a time.
-inline constexpr int kCopiesOfPart = 3;
-inline constexpr int kPartsAhead = 4;
-
-// The places of a row that are copied by 16 bytes.
+// Where the inputs of a job lie and go to.
 template <class Element>
-struct RowCopy {
-  static constexpr int kVector = 16 / sizeof(Element);
-  static constexpr int kStep = 32 * kVector;           // elements from one copy of a lane to its next
-  static constexpr int kPart = kCopiesOfPart * kStep;  // elements
+struct RowSource {
+  const Element* source;  // of place 0
+  Element* placed;        // place 0
+  int from;               // input of place 0
+  int begin, end;         // places that are inputs as they stand
+  int head, tail;         // of these, those that are copied by 16 bytes; none where addresses do not allow it
+  int places;
+  bool in_vectors;
 
-  const Element* source = nullptr;  // of place 0
-  uint32_t target = 0;              // of place 0
-  int next = kPartsAhead * kPart;   // place where the next part starts
-  int end = 0;                      // 0: all is requested, and there are no parts
-
-  __device__ __forceinline__ void request_part(int lane, uint64_t policy) {
-    const int first = next + kVector * lane;
-#pragma unroll
-    for (int i = 0; i < kCopiesOfPart; ++i) {
-      const int at = first + i * kStep;
-      if (at < end) ptx::copy_async(target + at * static_cast<int>(sizeof(Element)), source + at, policy);
-    }
-    next += kPart;
+  // `input` is the channel of x.
+  __device__ __forceinline__ RowSource(const Arguments& a, const Job& job, int input, Element* row) {
+    const int taps = static_cast<int>(a.k), stride = static_cast<int>(a.stride);
+    from = job.first * stride - static_cast<int>(a.pad_left);
+    places = (job.positions - 1) * stride + static_cast<int>(a.dilation) * (taps - 1) + 1;
+    begin = min(max(-from, 0), places);
+    end = max(begin, min(job.length - from, places));
+    source = static_cast<const Element*>(a.x) + (job.n * a.c + input) * a.l + from;
+    placed = row + job.shift;
+    const auto address = reinterpret_cast<uintptr_t>(source);
+    in_vectors = (address - ptx::shared_address(placed)) % 16 == 0;
+    head = min(end, begin + static_cast<int>(-(address + begin * sizeof(Element)) % 16 / sizeof(Element)));
+    tail = max(head, end - static_cast<int>((address + end * sizeof(Element)) % 16 / sizeof(Element)));
+    if (!in_vectors) head = tail = begin;
   }
 
-  // Places that have come when the last kPartsAhead parts may still be on their way.
-  __device__ __forceinline__ int there() const { return next - kPartsAhead * kPart; }
+  __device__ __forceinline__ uint32_t target(int place) const { return ptx::shared_address(placed + place); }
+
+  // By one thread: one arrival at the barrier, which completes when what is copied by 16 bytes is there.
+  __device__ __forceinline__ void request_in_bulk(uint32_t barrier, uint64_t policy) const {
+#if __CUDA_ARCH__ >= 900
+    const auto bytes = static_cast<uint32_t>((tail - head) * static_cast<int>(sizeof(Element)));
+    ptx::mbarrier_arrive_expect_tx(barrier, bytes);
+    if (bytes > 0) ptx::bulk_copy(target(head), source + head, bytes, barrier, policy);
+#endif
+  }
+
+  // The same by a warp, complete after ptx::wait_copies.
+  __device__ __forceinline__ void request_vectors(int lane, uint64_t policy) const {
+    constexpr int kVector = 16 / sizeof(Element);
+#pragma unroll 5
+    for (int i = head + kVector * lane; i < tail; i += 32 * kVector) ptx::copy_async(target(i), source + i, policy);
+  }
+
+  // What is not copied by 16 bytes, and the padding; complete after ptx::wait_copies and __syncwarp.
+  __device__ __forceinline__ void request_rest(const Arguments& a, const Job& job, int lane) const {
+    if (in_vectors) {
+      if (lane < head - begin) placed[begin + lane] = source[begin + lane];
+      if (lane < end - tail) placed[tail + lane] = source[tail + lane];
+    } else if constexpr (sizeof(Element) == 4) {
+#pragma unroll 4
+      for (int i = begin + lane; i < end; i += 32) ptx::copy_async_or_zeros<4>(target(i), source + i, true);
+    } else {
+#pragma unroll 8
+      for (int i = begin + lane; i < end; i += 32) placed[i] = source[i];
+    }
+    if (a.pad == CONVNORM_ZEROS) {
+      for (int i = lane; i < begin; i += 32) placed[i] = from_float<Element>(0.0f);
+      for (int i = end + lane; i < places; i += 32) placed[i] = from_float<Element>(0.0f);
+      return;
+    }
+    const auto put_padding = [&](int i) {
+      const int64_t at = input_position(a, from + i, job.length);
+      placed[i] = at >= 0 ? source[at - from] : from_float<Element>(0.0f);
+    };
+#pragma unroll 1
+    for (int i = lane; i < begin; i += 32) put_padding(i);
+#pragma unroll 1
+    for (int i = end + lane; i < places; i += 32) put_padding(i);
+  }
 };
 
-// Requests a row, its weights and its padding, which are complete after ptx::wait_copies and __syncwarp. `input` is the
-// channel of x, `policy` how the second-level cache keeps it. With `in_parts`, and where addresses allow copies of 16
-// bytes, only the first kPartsAhead parts are requested, each a group of copies, and what is left is returned.
-template <class Element>
-__device__ __forceinline__ RowCopy<Element> load_row(const Arguments& a, const Job& job, int input, const float* weight,
-                                                     Element* row, float* weight_row, int lane, bool in_parts,
-                                                     uint64_t policy) {
-  const int taps = static_cast<int>(a.k), stride = static_cast<int>(a.stride);
-  const auto* x = static_cast<const Element*>(a.x) + (job.n * a.c + input) * a.l;
-  const int from = job.first * stride - static_cast<int>(a.pad_left);  // input of place 0
-  const int places = (job.positions - 1) * stride + static_cast<int>(a.dilation) * (taps - 1) + 1;
-  // Places [begin, end) are inputs as they stand.
-  const int begin = min(max(-from, 0), places);
-  const int end = max(begin, min(job.length - from, places));
-  Element* const placed = row + job.shift;
-  const Element* const source = x + from;
-  const uint32_t target = ptx::shared_address(placed);
-  const auto address = reinterpret_cast<uintptr_t>(source);
-  const auto request_weights = [&] {
-    for (int k = lane; k < taps; k += 32) {
-      ptx::copy_async_or_zeros<4>(ptx::shared_address(weight_row + k), weight + int64_t{job.channel} * taps + k, true);
-    }
-  };
-  RowCopy<Element> left;
-  if ((address - target) % 16 == 0) {
-    const int head = min(end, begin + static_cast<int>(-(address + begin * sizeof(Element)) % 16 / sizeof(Element)));
-    const int tail = max(head, end - static_cast<int>((address + end * sizeof(Element)) % 16 / sizeof(Element)));
-    if (in_parts) {
-      left = {source, target, head, tail};
-#pragma unroll 1
-      for (int part = 0; part < kPartsAhead; ++part) {
-        left.request_part(lane, policy);
-        if (part == 0) request_weights();
-        ptx::commit_copies();
-      }
-    } else {
-#pragma unroll 5
-      for (int i = head + left.kVector * lane; i < tail; i += left.kStep) {
-        ptx::copy_async(target + i * static_cast<int>(sizeof(Element)), source + i, policy);
-      }
-    }
-    if (lane < head - begin) placed[begin + lane] = source[begin + lane];
-    if (lane < end - tail) placed[tail + lane] = source[tail + lane];
-  } else if constexpr (sizeof(Element) == 4) {
-#pragma unroll 4
-    for (int i = begin + lane; i < end; i += 32) ptx::copy_async_or_zeros<4>(target + 4 * i, source + i, true);
-  } else {
-#pragma unroll 8
-    for (int i = begin + lane; i < end; i += 32) placed[i] = source[i];
+// A row's weights, complete after ptx::wait_copies and __syncwarp. The packed weight is the weight in fp32.
+__device__ __forceinline__ void request_weights(const Arguments& a, const Job& job, float* row, int lane) {
+  const int taps = static_cast<int>(a.k);
+  const auto* weight = static_cast<const float*>(a.packed_weight()) + int64_t{job.channel} * taps;
+  for (int k = lane; k < taps; k += 32) {
+    ptx::copy_async_or_zeros<4>(ptx::shared_address(row + k), weight + k, true);
   }
-  if (left.end == 0) request_weights();
-  if (a.pad == CONVNORM_ZEROS) {
-    for (int i = lane; i < begin; i += 32) placed[i] = from_float<Element>(0.0f);
-    for (int i = end + lane; i < places; i += 32) placed[i] = from_float<Element>(0.0f);
-    return left;
-  }
-  const auto put_padding = [&](int i) {
-    const int64_t at = input_position(a, from + i, job.length);
-    placed[i] = at >= 0 ? x[at] : from_float<Element>(0.0f);
-  };
-  for (int i = lane; i < begin; i += 32) put_padding(i);
-  for (int i = end + lane; i < places; i += 32) put_padding(i);
-  return left;
 }
 
 }  // namespace convnorm::cuda::depthwise

@@ -13,6 +13,7 @@ struct Row {
   const float* w;    // [taps], at a multiple of 16 bytes
   int shift, taps, stride, dilation;
   int elements;  // that may be read from x
+  int lane_at;   // where this lane's first outputs lie in a tile
 };
 
 // Four neighbouring elements, aligned to their size.
@@ -44,24 +45,27 @@ struct Traits {
   static constexpr int kVectors = kWalk == Walk::kSteps ? 5 : 4;                     // of four outputs
   static constexpr int kOutputs = 4 * kVectors;                                      // of a lane and tile
   static constexpr bool kKeeps = kWalk == Walk::kWindow || kWalk == Walk::kScalars;  // outputs of jobs of one tile
-  // Measures rows while they arrive. In 16 bits that costs more instructions than it saves time.
-  static constexpr bool kInParts = !kKeeps && sizeof(Element) == 4;
 
   // Neighbouring vectors of a lane, or neighbouring values where there are no vectors, are this far apart.
   static __device__ __forceinline__ int step(const Row<Element>& row) {
     return kWalk == Walk::kSteps ? row.dilation : kInVectors ? kBlock : 32;
   }
 
-  // Output i of a lane, from the piece's first; negative before it.
-  static __device__ __forceinline__ int position(const Row<Element>& row, int base, int lane, int i) {
-    const int at = kInVectors ? base + i / 4 * step(row) + 4 * lane + i % 4 : base + 32 * i + lane;
-    return at - row.shift;
+  // Row::lane_at. In steps, 1 << `lanes` lanes take neighbouring vectors, a dilation or a block in all, and the next
+  // ones what lies kVectors dilations further on.
+  static __device__ __forceinline__ int lane_at(int lane, int lanes, int dilation) {
+    if constexpr (kWalk != Walk::kSteps) return kInVectors ? 4 * lane : lane;
+    return (lane >> lanes) * kVectors * dilation + (lane & ((1 << lanes) - 1)) * 4;
   }
 
-  // The tile at `base` needs no places of the row from here on.
-  static __device__ __forceinline__ int reach(const Row<Element>& row, int positions, int base) {
-    const int last = base + kBlock - 1 + (kVectors - 1) * step(row) - row.shift;
-    return min(last, positions - 1) + (row.taps - 1) * row.dilation + 4;
+  // Output i of this lane, from the piece's first; negative before it.
+  static __device__ __forceinline__ int position(const Row<Element>& row, int base, int i) {
+    return base + (kInVectors ? i / 4 * step(row) + i % 4 : 32 * i) + row.lane_at - row.shift;
+  }
+
+  // Outputs from the first to the last of a tile.
+  static __device__ __forceinline__ int extent(const Row<Element>& row) {
+    return kWalk == Walk::kSteps ? (kVectors - 1) * max(row.dilation, kBlock) + kBlock : 32 * kOutputs;
   }
 
   // body(base) for all tiles with outputs among [0, positions).
@@ -71,7 +75,7 @@ struct Traits {
     if constexpr (kWalk == Walk::kSteps) {
       for (int block = 0; block < min(row.dilation, end); block += kBlock) {
 #pragma unroll 1
-        for (int base = block; base < end; base += kVectors * row.dilation) body(base);
+        for (int base = block; base < end; base += kVectors * max(row.dilation, kBlock)) body(base);
       }
     } else {
 #pragma unroll 1
@@ -80,28 +84,30 @@ struct Traits {
   }
 
   // v = start + w * x for a tile. Outputs outside [0, positions) get what happens to lie there; kWhole: there are none.
-  template <bool kWhole>
-  static __device__ __forceinline__ void multiply(const Row<Element>& row, int positions, int base, int lane,
-                                                  float start, float (&v)[kOutputs]) {
+  // kFew: there are kFewTaps, which else is asked.
+  template <bool kWhole, bool kFew = false>
+  static __device__ __forceinline__ void multiply(const Row<Element>& row, int positions, int base, float start,
+                                                  float (&v)[kOutputs]) {
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) v[i] = start;
     if constexpr (kWalk == Walk::kSteps) {
-      if (row.taps == kFewTaps) {
-        few_steps<kWhole>(row, base + 4 * lane, v);
+      if (kFew || row.taps == kFewTaps) {
+        few_steps<kWhole>(row, base + row.lane_at, v);
       } else {
-        steps<kWhole>(row, base + 4 * lane, v);
+        steps<kWhole>(row, base + row.lane_at, v);
       }
     } else if constexpr (kWalk == Walk::kWindow) {
 #pragma unroll
       for (int j = 0; j < kVectors; j += 2) {
-        if (kWhole || base + j * kBlock < positions + row.shift) window(row, base + j * kBlock + 4 * lane, v + 4 * j);
+        if (kWhole || base + j * kBlock < positions + row.shift)
+          window(row, base + j * kBlock + row.lane_at, v + 4 * j);
       }
     } else if constexpr (kInVectors) {
 #pragma unroll
       for (int j = 0; j < kVectors; ++j) {
-        const int at = base + j * kBlock + 4 * lane;
+        const int at = base + j * kBlock + row.lane_at;
         if (!kWhole && at >= positions + row.shift) continue;
-        if (row.taps == kFewTaps) {
+        if (kFew || row.taps == kFewTaps) {
 #pragma unroll
           for (int k = 0; k < kFewTaps; ++k) {
             add_products(v + 4 * j, row.w[k], load_four(row.x + at + k * row.dilation));
@@ -113,13 +119,11 @@ struct Traits {
         }
       }
     } else {
-      scalars(row, positions, base, lane, v);
+      scalars(row, positions, base, v);
     }
   }
 
  private:
-  static constexpr int kFewTaps = 3;  // as most dilated convolutions have: without a loop
-
   // Of an output `step` dilations further on; the last inputs held where no output needs any.
   template <bool kWhole>
   static __device__ __forceinline__ float4 input(const Row<Element>& row, int at, int step) {
@@ -200,12 +204,12 @@ struct Traits {
     }
   }
 
-  static __device__ __forceinline__ void scalars(const Row<Element>& row, int positions, int base, int lane,
+  static __device__ __forceinline__ void scalars(const Row<Element>& row, int positions, int base,
                                                  float (&v)[kOutputs]) {
     int at[kOutputs];
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
-      at[i] = row.shift + min(max(position(row, base, lane, i), 0), positions - 1) * row.stride;
+      at[i] = row.shift + min(max(position(row, base, i), 0), positions - 1) * row.stride;
     }
 #pragma unroll 1
     for (int k = 0; k < row.taps; ++k) {

@@ -75,6 +75,15 @@ __device__ __forceinline__ void bulk_copy(uint32_t shared_destination, const voi
                : "memory");
 }
 
+__device__ __forceinline__ void bulk_copy(uint32_t shared_destination, const void* source, uint32_t bytes,
+                                          uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(shared_destination),
+      "l"(source), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 // True in one lane of the warp, always the same.
 __device__ __forceinline__ bool elect() {
   uint32_t elected;

@@ -116,4 +116,9 @@ __device__ __forceinline__ void store_shared_64(uint32_t address, float v0, floa
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(v0), "f"(v1) : "memory");
 }
 
+__device__ __forceinline__ void store_shared_128(uint32_t address, float v0, float v1, float v2, float v3) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v0), "f"(v1), "f"(v2), "f"(v3)
+               : "memory");
+}
+
 }  // namespace convnorm::cuda::ptx

@@ -43,7 +43,9 @@ TEST_F(Moments, GeluAloneAfterFewProducts) {
         "n=3,c=2,l=2000,o=48,k=4,p=3,pad=reflect,g=1,post=gelu,lengths=1",
         "n=2,c=4,l=900,o=96,k=5,d=3,p=6,cg=2,g=6,post=gelu,dtype=f16", "n=2,c=4,l=900,o=96,k=5,cg=2,g=1,post=gelu",
         "n=1,c=2,l=9,o=1200,k=1,g=1,post=gelu", "n=1,c=1,l=40000,o=32,k=8,g=32,post=gelu,dtype=bf16",
-        "n=2,c=1,l=64,o=16,k=3,p=1,g=16,post=gelu", "n=7,c=1,l=131,o=40,k=10,p=9:0,g=40,post=gelu,dtype=bf16"}) {
+        "n=3,c=1,l=2001,o=48,k=3,p=1,g=16,post=gelu,lengths=1,dtype=f16",
+        "n=3,c=1,l=2001,o=48,k=3,p=1,g=16,post=gelu,lengths=1,dtype=bf16", "n=2,c=1,l=64,o=16,k=3,p=1,g=16,post=gelu",
+        "n=7,c=1,l=131,o=40,k=10,p=9:0,g=40,post=gelu,dtype=bf16"}) {
     expect_right_on_both_fills(line);
   }
 }

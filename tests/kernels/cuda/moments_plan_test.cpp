@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <variant>
@@ -33,6 +34,27 @@ TEST(Moments, NumbersProductsWithoutGaps) {
     EXPECT_EQ(seen.size(), static_cast<size_t>((columns + 1) * (columns + 2) / 2)) << columns;
     EXPECT_EQ(*seen.begin(), 0) << columns;
     EXPECT_EQ(*seen.rbegin() + 1, Config{.columns = columns}.record()) << columns;
+  }
+}
+
+// Every product is in one tile, whose sides name columns that there are.
+TEST(Moments, FindsEveryProductInOneTile) {
+  for (int columns = 1; columns <= kMostColumns; ++columns) {
+    std::multiset<int> seen;
+    for (int number = 0; number < tiles_of_products(columns); ++number) {
+      const ProductTile tile(columns, number);
+      for (int i = 0; i < kSide; ++i) {
+        EXPECT_LT(std::max(tile.left(i), tile.right(i)), kSide * tiles_along(columns)) << columns;
+        for (int j = 0; j < kSide; ++j) {
+          if (tile.gives(tile.left(i), tile.right(j))) {
+            seen.insert(product_at(tile.left(i), tile.right(j), columns));
+          }
+        }
+      }
+    }
+    const auto record = static_cast<size_t>(Config{.columns = columns}.record());
+    EXPECT_EQ(seen.size(), record) << columns;
+    EXPECT_EQ(std::set<int>(seen.begin(), seen.end()).size(), record) << columns;
   }
 }
 

@@ -18,10 +18,40 @@ inline constexpr int kDeep = 4;  // positions that one of them takes
 
 // Column r of the moments; the one behind the last is all ones, and gives the sums.
 CONVNORM_HOST_DEVICE constexpr int tiles_along(int columns) { return (columns + kSide) / kSide; }
-// Those of the upper triangle.
-CONVNORM_HOST_DEVICE constexpr int tiles_of_products(int columns) {
-  return tiles_along(columns) * (tiles_along(columns) + 1) / 2;
+// Where the second tile along has few columns, that of ones among them, two tiles hold all pairs: the first those of
+// one of the first eight columns and one of the last eight, the second what is left, of columns that only one side has.
+CONVNORM_HOST_DEVICE constexpr bool folds(int columns) {
+  return columns + 1 > kSide && 2 * (columns + 1 - kSide) <= kSide;
 }
+// Else those of the upper triangle.
+CONVNORM_HOST_DEVICE constexpr int tiles_of_products(int columns) {
+  return folds(columns) ? 2 : tiles_along(columns) * (tiles_along(columns) + 1) / 2;
+}
+// Of products: what columns its sides have. Numbers past that of ones are no columns.
+struct ProductTile {
+  int columns;
+  int number;
+  int down, along;  // of the upper triangle
+
+  CONVNORM_HOST_DEVICE constexpr ProductTile(int columns_, int number_)
+      : columns(columns_), number(number_), down(0), along(number_) {
+    for (int left = tiles_along(columns); !folds(columns) && along >= left; --left) along -= left, ++down;
+    along += down;
+  }
+  CONVNORM_HOST_DEVICE constexpr int left(int i) const {
+    if (!folds(columns)) return down * kSide + i;
+    const int beyond = columns + 1 - kSide;
+    return number == 0 || i < beyond ? i : i < 2 * beyond ? i - beyond + kSide : columns + 1;
+  }
+  CONVNORM_HOST_DEVICE constexpr int right(int j) const {
+    if (!folds(columns)) return along * kSide + j;
+    return number == 0 ? columns + 1 - kSide + j : left(j);
+  }
+  // Whether the record has the product of these columns from here.
+  CONVNORM_HOST_DEVICE constexpr bool gives(int i, int j) const {
+    return i <= j && j <= columns && !(folds(columns) && number == 1 && i < kSide && j >= kSide);
+  }
+};
 // Where the sum of products of columns i <= j lies in the record of a slice.
 CONVNORM_HOST_DEVICE constexpr int product_at(int i, int j, int columns) {
   return i * (columns + 1) - i * (i - 1) / 2 + j - i;
@@ -30,7 +60,8 @@ CONVNORM_HOST_DEVICE constexpr int product_at(int i, int j, int columns) {
 // Of the last launch, where it is result.cuh's: a tile is a block's rows by the positions of all warps.
 inline constexpr int kResultPerSm = 2;     // CTAs
 inline constexpr int kResultPlaces = 128;  // bytes of shared memory beside the plan's, at most
-inline constexpr int kResultBuffers = 2;   // of tiles
+inline constexpr int kResultBuffers = 2;   // of tiles, each with a warp that sends off what the others compute
+inline constexpr int kResultThreads = 32 * (kWarps + kResultBuffers);
 CONVNORM_HOST_DEVICE constexpr int result_k16(int element_bytes) { return element_bytes == 4 ? 2 : 1; }
 CONVNORM_HOST_DEVICE constexpr int result_quads(int element_bytes) { return 8 / element_bytes; }  // of a warp
 CONVNORM_HOST_DEVICE constexpr int result_tile(int element_bytes) {                               // positions

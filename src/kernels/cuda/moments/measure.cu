@@ -60,7 +60,7 @@ class Measure {
 #pragma unroll 1
     for (int c = 0; c < static_cast<int>(a_.c_per_conv_group); ++c) {
       const Element* const row = x.first + c * x.channel;
-      const double pilot = pilot_of(x, row);
+      double pilot = 0;
       double* const to = shared_ + inputs_ + c * p_.measured_width;
       constexpr int kAtOnce = 8;
 #pragma unroll 1
@@ -81,6 +81,8 @@ class Measure {
             if (at >= 0) value[j] = __ldg(x.address(row, at));
           }
         }
+        // Loaded behind the first inputs, not before them.
+        if (first == thread_) pilot = pilot_of(x, row);
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {
           const int i = first + j * kThreads;
@@ -102,41 +104,44 @@ class Measure {
     const int g = thread_ % 32 / 4, q = thread_ % 4, whole = positions / kDeep;
 #pragma unroll 1
     for (int item = thread_ / 32; item < tiles_ * parts_; item += kWarps) {
-      int tile = item / parts_, row = 0;
-      const int part = item - tile * parts_;
-      for (int left = tiles_along(c_.columns); tile >= left; --left) tile -= left, ++row;
-      const Column i = columns_[row * kSide + g], j = columns_[(row + tile) * kSide + g];
+      const int part = item % parts_;
+      const ProductTile tile(c_.columns, item / parts_);
+      const Column i = columns_[tile.left(g)], j = columns_[tile.right(g)];
       const int first = kDeep * part + q, step = kDeep * parts_;
       const double *left = shared_ + i.at + first * i.step, *right = shared_ + j.at + first * j.step;
       const int left_step = step * i.step, right_step = step * j.step;
-      double d[2][2] = {};  // two chains
+      constexpr int kChains = 4;  // whose operands are all on their way before the first is used
+      double d[kChains][2] = {};
       int at = part;
-#pragma unroll 2
-      for (; at + parts_ < whole; at += 2 * parts_) {
+#pragma unroll 1
+      for (; at + (kChains - 1) * parts_ < whole; at += kChains * parts_) {
+        double a[kChains], b[kChains];
 #pragma unroll
-        for (int chain = 0; chain < 2; ++chain) {
-          ptx::mma(d[chain], *left, *right);
+        for (int chain = 0; chain < kChains; ++chain) {
+          a[chain] = *left, b[chain] = *right;
           left += left_step, right += right_step;
         }
+#pragma unroll
+        for (int chain = 0; chain < kChains; ++chain) ptx::mma(d[chain], a[chain], b[chain]);
       }
-      // One more, and the one that the last positions do not fill.
+      // The rest, and the one that the last positions do not fill.
 #pragma unroll 1
       for (; at * kDeep < positions; at += parts_, left += left_step, right += right_step) {
         const bool inside = at * kDeep + q < positions;
         ptx::mma(d[0], inside ? *left : 0.0, inside ? *right : 0.0);
       }
       double2& sum = *reinterpret_cast<double2*>(sums_ + item * kSide * kSide + g * kSide + 2 * q);
-      sum.x += d[0][0] + d[1][0], sum.y += d[0][1] + d[1][1];
+      sum.x += (d[0][0] + d[1][0]) + (d[2][0] + d[3][0]), sum.y += (d[0][1] + d[1][1]) + (d[2][1] + d[3][1]);
     }
   }
 
   __device__ __forceinline__ void write(double* record) const {
     for (int at = thread_; at < tiles_ * kSide * kSide; at += kThreads) {
-      int tile = at / (kSide * kSide), row = 0;
-      const int in_tile = at - tile * (kSide * kSide), first = tile * parts_ * kSide * kSide + in_tile;
-      for (int left = tiles_along(c_.columns); tile >= left; --left) tile -= left, ++row;
-      const int i = row * kSide + in_tile / kSide, j = (row + tile) * kSide + in_tile % kSide;
-      if (i > j || j > c_.columns) continue;
+      const int number = at / (kSide * kSide), in_tile = at % (kSide * kSide);
+      const int first = number * parts_ * kSide * kSide + in_tile;
+      const ProductTile tile(c_.columns, number);
+      const int i = tile.left(in_tile / kSide), j = tile.right(in_tile % kSide);
+      if (!tile.gives(i, j)) continue;
       double sum = 0;
 #pragma unroll 8
       for (int part = 0; part < parts_; ++part) sum += sums_[first + part * kSide * kSide];

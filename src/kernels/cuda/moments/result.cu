@@ -10,7 +10,7 @@ void launch_result(const ResultParameters& p, cudaStream_t stream) {
     using Element = decltype(type);
     launch("launching moments' result", result_kernel<Element, result_k16(sizeof(Element))>,
            {.grid = dim3(static_cast<unsigned>(ctas)),
-            .block = dim3(kThreads),
+            .block = dim3(kResultThreads),
             .shared_bytes = static_cast<size_t>(p.shared.bytes),
             .programmatic = p.given.dependent},
            stream, p);

@@ -1,10 +1,11 @@
 // The last launch on Hopper where a GELU alone follows the norm of few products: x to y. A CTA takes a window of
-// positions and some blocks of rows. A tile is a block's 16 rows at the positions of all warps, which leave it in
-// shared memory; the copy engine writes its rows, 2 KiB each, while the next tile is computed. A lane holds the
-// operands of its positions in registers for all blocks of a class.
+// positions and some blocks of rows. A tile is a block's 16 rows at the positions of all warps that compute, which
+// leave it in shared memory; two more warps have the copy engine write its rows, 2 KiB each, while the next tile is
+// computed. A lane holds the operands of its positions in registers for all blocks of a class.
 #pragma once
 
 #include "kernels/cuda/collective/dependent.cuh"
+#include "kernels/cuda/collective/wait.cuh"
 #include "kernels/cuda/moments/launch.hpp"
 #include "kernels/cuda/moments/sample.cuh"
 #include "kernels/cuda/ptx/async_copy.cuh"
@@ -34,15 +35,15 @@ class Result {
   static constexpr int kBytes = sizeof(Element), kVector = 16 / kBytes, kSector = recompute::kSectorBytes / kBytes;
   static constexpr int kQuads = result_quads(kBytes), kWarpPositions = kQuads * recompute::kQuad;
   static constexpr int kPitch = result_pitch(kBytes), kTileBytes = recompute::kBlockRows * kPitch;
-  static constexpr int kWarpRows = recompute::kBlockRows / kWarps;  // that a warp sends off
 
-  __device__ __forceinline__ Result(const ResultParameters& p, unsigned char* shared, int* columns)
+  __device__ __forceinline__ Result(const ResultParameters& p, unsigned char* shared, int* columns, uint64_t* barriers)
       : p_(p),
         a_(p.arguments),
         c_(p.stream),
         r_(p.result),
         shared_(shared),
         columns_(columns),
+        barriers_(ptx::shared_address(barriers)),
         thread_(static_cast<int>(threadIdx.x)),
         warp_(__shfl_sync(~0u, thread_ / 32, 0)),  // known to be the same in all lanes: the copies' addresses
         lane_(thread_ % 32) {
@@ -54,17 +55,29 @@ class Result {
   }
 
   __device__ __forceinline__ void run() {
+    if (warp_ >= kWarps) {
+      if (thread_ == kThreads) {
+        for (int i = 0; i < kResultBuffers; ++i) ptx::mbarrier_init(filled(i), kWarps), ptx::mbarrier_init(sent(i), 1);
+      }
+      for (int i = 0; i < kWindowBarriers; ++i) __syncthreads();
+      return send_tiles(first_position());
+    }
     begin_window();
     place_columns();
     load_weights(weights_of(first_block_), next_);
     wait_for_predecessor();
     load_rows();
     end_window();
-    write_window(first_position());
-    ptx::wait_bulk_stores_read<0>();
+    compute_tiles(first_position());
   }
 
  private:
+  static constexpr int kWindowBarriers = sizeof(Element) == 4 ? 2 : 1;  // of the CTA, until tiles begin
+
+  // Warps that compute have left a tile in this buffer; the copy engine has read it.
+  __device__ __forceinline__ uint32_t filled(int buffer) const { return barriers_ + 16 * buffer; }
+  __device__ __forceinline__ uint32_t sent(int buffer) const { return barriers_ + 16 * buffer + 8; }
+
   // Windows of neighbouring CTAs neighbour each other: at any time they write one stretch of every row.
   __device__ __forceinline__ int first_position() const { return static_cast<int>(blockIdx.x) % r_.slices * r_.window; }
   template <class T>
@@ -203,88 +216,130 @@ class Result {
 
   // --- tiles
 
+  // The blocks of this CTA, one after the other: enter(row_class, in_class) before the first of a class, then
+  // body(number of the tile).
+  template <class Enter, class Body>
+  __device__ __forceinline__ void for_each_block(const Enter& enter, const Body& body) {
+    int row_class = first_block_ / c_.class_blocks, in_class = first_block_ - row_class * c_.class_blocks;
+    bool enters = true;
+#pragma unroll 1
+    for (int block = first_block_; block < end_block_; ++block) {
+      if (enters) enter(row_class, in_class);
+      body(block - first_block_);
+      enters = ++in_class == c_.class_blocks;
+      if (enters) in_class = 0, ++row_class;
+    }
+  }
+  // Of a tile, by its number.
+  static __device__ __forceinline__ int buffer_of(int tile) { return tile % kResultBuffers; }
+  static __device__ __forceinline__ uint32_t parity_of(int tile) {
+    return static_cast<uint32_t>(tile / kResultBuffers) & 1;
+  }
+
+  __device__ __forceinline__ Element* row_of(int row_class) const {
+    return static_cast<Element*>(a_.y) + (n_ * a_.c_y + conv_group_ * a_.o_per_conv_group + row_class) * a_.l_out;
+  }
+  // From where a row begins within a sector, in positions.
+  static __device__ __forceinline__ int shift_of(const Element* y) {
+    return static_cast<int>(reinterpret_cast<uintptr_t>(y) % recompute::kSectorBytes / sizeof(Element));
+  }
+
+  __device__ __forceinline__ void compute_tiles(int first) {
+    int begin = 0;
+    for_each_block(
+        [&](int row_class, int) {
+          const int shift = shift_of(row_of(row_class) + first);
+          begin = first - shift;
+          load_all_operands(shift);
+        },
+        [&](int number) {
+          uint4 w[kK];
+#pragma unroll
+          for (int i = 0; i < kK; ++i) w[i] = next_[i];
+          // Past the last block there is nothing to load: the last again.
+          load_weights(weights_of(min(first_block_ + number + 1, end_block_ - 1)), next_);
+          wait(sent(buffer_of(number)), parity_of(number) ^ 1, "a tile to be sent off");
+          tile(w, number, begin);
+          ptx::fence_proxy_async();
+          __syncwarp();
+          if (lane_ == 0) ptx::mbarrier_arrive(filled(buffer_of(number)));
+        });
+  }
+
   // What of a tile's rows is written, in positions: [head, first) and [last, end) element by element.
   struct Span {
     int head, first, last, end;
   };
 
-  __device__ __forceinline__ void write_window(int first) {
-    int row_class = first_block_ / c_.class_blocks, in_class = first_block_ - row_class * c_.class_blocks;
-    bool enters = true;  // a class
+  // By warps of their own, one for each buffer: the copy engine takes its time to accept what it is asked for, and has
+  // the next tile before it has read the last one.
+  __device__ __forceinline__ void send_tiles(int first) {
     int begin = 0, left = 0;
     Span span{};
-    Element* y = nullptr;    // the block's first row
-    Element* own = nullptr;  // the first of the rows that this warp sends off
-    uint32_t source = 0, bytes = 0;
-    const uint4* weights = weights_of(first_block_);
+    Element* y = nullptr;  // the block's first row
+    uint32_t bytes = 0;
     const int64_t apart = r_.apart, block_apart = r_.block_apart;
+    for_each_block(
+        [&](int row_class, int in_class) {
+          y = row_of(row_class);
+          begin = first - shift_of(y + first);
+          span.head = max(begin, 0), span.end = min(begin + r_.window, l_out());
+          span.first = min(begin < 0 ? begin + kSector : begin, span.end);
+          span.last = span.first + (span.end - span.first) / kVector * kVector;
+          left = (static_cast<int>(a_.o_per_conv_group) - row_class + c_.classes - 1) / c_.classes;
+          left -= in_class * recompute::kBlockRows, y += in_class * block_apart;
+          bytes = static_cast<uint32_t>(max(span.last - span.first, 0) * kBytes);
+        },
+        [&](int number) {
+          const int count = min(recompute::kBlockRows, left);
+          Element* const rows = y;
+          left -= recompute::kBlockRows, y += block_apart;
+          const int buffer = buffer_of(number);
+          if (buffer != warp_ - kWarps) return;
+          wait(filled(buffer), parity_of(number), "a tile");
+          if (bytes > 0 && ptx::elect()) {
+            const uint64_t policy = ptx::evict_first_policy();
+            const uint32_t source = ptx::shared_address(staged(buffer, 0, span.first - begin));
+            Element* const to = rows + span.first;
+            if (count == recompute::kBlockRows) {
+#pragma unroll
+              for (int i = 0; i < recompute::kBlockRows; ++i)
+                ptx::bulk_store(to + i * apart, source + i * kPitch, bytes, policy);
+            } else {
 #pragma unroll 1
-    for (int block = first_block_; block < end_block_; ++block) {
-      if (enters) {
-        y = static_cast<Element*>(a_.y) + (n_ * a_.c_y + conv_group_ * a_.o_per_conv_group + row_class) * a_.l_out;
-        const int shift =
-            static_cast<int>(reinterpret_cast<uintptr_t>(y + first) % recompute::kSectorBytes / sizeof(Element));
-        begin = first - shift;
-        span.head = max(begin, 0), span.end = min(begin + r_.window, l_out());
-        span.first = min(begin < 0 ? begin + kSector : begin, span.end);
-        span.last = span.first + (span.end - span.first) / kVector * kVector;
-        left = (static_cast<int>(a_.o_per_conv_group) - row_class + c_.classes - 1) / c_.classes;
-        left -= in_class * recompute::kBlockRows, y += in_class * block_apart;
-        own = y + warp_ * kWarpRows * apart + span.first;
-        source = ptx::shared_address(staged(warp_ * kWarpRows, span.first - begin));
-        bytes = static_cast<uint32_t>(max(span.last - span.first, 0) * kBytes);
-        load_all_operands(shift);
-      }
-      uint4 w[kK];
-#pragma unroll
-      for (int i = 0; i < kK; ++i) w[i] = next_[i];
-      weights += kK * 32;
-      // Past the last block there is nothing to load: the first again.
-      if (block + 1 == end_block_) weights = weights_of(first_block_);
-      load_weights(weights, next_);
-      tile(w, block - first_block_, begin);
-      ptx::fence_proxy_async();
-      ptx::wait_bulk_stores_read<0>();
-      __syncthreads();
-      if (ptx::elect()) {
-#pragma unroll
-        for (int i = 0; i < kWarpRows; ++i) {
-          if (warp_ * kWarpRows + i < left && bytes > 0)
-            ptx::bulk_store(own + i * apart, source + i * kPitch, bytes, ptx::evict_first_policy());
-        }
-        ptx::commit_bulk_stores();
-      }
-      if (span.head < span.first || span.last < span.end)
-        write_ends(span, begin, min(recompute::kBlockRows, left), y, apart);
-      buffer_ ^= 1, source += buffer_ != 0 ? kTileBytes : -kTileBytes;
-      left -= recompute::kBlockRows, y += block_apart, own += block_apart;
-      enters = ++in_class == c_.class_blocks;
-      if (enters) in_class = 0, ++row_class;
-    }
+              for (int i = 0; i < count; ++i) ptx::bulk_store(to + i * apart, source + i * kPitch, bytes, policy);
+            }
+            ptx::commit_bulk_stores();
+          }
+          if (span.head < span.first || span.last < span.end) write_ends(buffer, span, begin, count, rows, apart);
+          ptx::wait_bulk_stores_read<0>();
+          __syncwarp();
+          if (lane_ == 0) ptx::mbarrier_arrive(sent(buffer));
+        });
   }
 
-  // The next tile's first barrier stands before anything is written to this buffer again.
-  __device__ __forceinline__ void write_ends(const Span& span, int begin, int count, Element* to, int64_t apart) const {
+  __device__ __forceinline__ void write_ends(int buffer, const Span& span, int begin, int count, Element* to,
+                                             int64_t apart) const {
     const int head = span.first - span.head, ends = head + span.end - span.last;
 #pragma unroll 1
-    for (int i = thread_; i < count * ends; i += kThreads) {
+    for (int i = lane_; i < count * ends; i += 32) {
       const int row = i / ends, at = i - row * ends;
       const int position = at < head ? span.head + at : span.last + at - head;
-      to[row * apart + position] = *staged(row, position - begin);
+      to[row * apart + position] = *staged(buffer, row, position - begin);
     }
   }
 
-  __device__ __forceinline__ Element* staged(int row, int column) const {
-    return reinterpret_cast<Element*>(shared_ + p_.shared.tiles + buffer_ * kTileBytes + row * kPitch) + column;
+  __device__ __forceinline__ Element* staged(int buffer, int row, int column) const {
+    return reinterpret_cast<Element*>(shared_ + p_.shared.tiles + buffer * kTileBytes + row * kPitch) + column;
   }
 
   // A block's rows at this warp's positions, of which the tile's first is `begin`.
-  __device__ __forceinline__ void tile(const uint4 (&w)[kK], int block, int begin) const {
+  __device__ __forceinline__ void tile(const uint4 (&w)[kK], int number, int begin) const {
     constexpr float kNothing[4] = {};
     const int g = lane_ / 4, q = lane_ % 4;
-    const recompute::Row* const rows = this->rows() + block * recompute::kBlockRows + g;
+    const recompute::Row* const rows = this->rows() + number * recompute::kBlockRows + g;
     const recompute::Row row[2] = {rows[0], rows[8]};
-    Element* const to = staged(g, warp_ * kWarpPositions + kVector * q);
+    Element* const to = staged(buffer_of(number), g, warp_ * kWarpPositions + kVector * q);
 #pragma unroll
     for (int quad = 0; quad < kQuads; ++quad) {
       float v[2][8];
@@ -318,20 +373,22 @@ class Result {
   const ResultConfig& r_;
   unsigned char* const shared_;
   int* const columns_;
+  const uint32_t barriers_;  // two for each buffer
   const int thread_, warp_, lane_;
   int n_, conv_group_, first_block_, end_block_;
   int length_, valid_;  // inputs, outputs
-  int buffer_ = 0;
   uint4 next_[kK];
   uint32_t x_[kQuads][4][2 * kK];
 };
 
 template <class Element, int kK>
-__global__ void __launch_bounds__(kThreads, kResultPerSm) result_kernel(const __grid_constant__ ResultParameters p) {
+__global__ void __launch_bounds__(kResultThreads, kResultPerSm)
+    result_kernel(const __grid_constant__ ResultParameters p) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ int columns[2 * kK * 4];
-  static_assert(sizeof(columns) <= kResultPlaces);
-  Result<Element, kK>(p, shared, columns).run();
+  __shared__ uint64_t barriers[2 * kResultBuffers];
+  static_assert(sizeof(columns) + sizeof(barriers) <= kResultPlaces);
+  Result<Element, kK>(p, shared, columns, barriers).run();
 }
 
 }  // namespace convnorm::cuda::moments

@@ -7,13 +7,12 @@
 #include <charconv>
 
 #include "cli/library.hpp"
+#include "cli/verbs.hpp"
 
 namespace convnorm::cli {
 
 void PlanFlags::add_to(CLI::App& verb) {
-  verb.add_option("--device", device, "cpu, cuda, or auto: a GPU that this build has code for, else the CPU")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
-      ->capture_default_str();
+  add_device_flag(verb, device, "a GPU that this build has code for, else the CPU");
   add_threads_flag(verb, threads);
   verb.add_option("--path", path, "compute by this path or fail; `explain` lists them");
   verb.add_option("--target", target, "use this instruction set or fail; `info` lists them");
@@ -24,12 +23,19 @@ void PlanFlags::add_to(CLI::App& verb) {
 convnorm_device PlanFlags::chosen_device() const {
   if (device != "auto") return device == "cuda" ? CONVNORM_CUDA : CONVNORM_CPU;
   // What was asked for besides may leave no choice.
-  if (threads > 0) return CONVNORM_CPU;
+  if (threads > 0 || on_cpu_alone) return CONVNORM_CPU;
   if (!target.empty()) return target.starts_with("sm_") ? CONVNORM_CUDA : CONVNORM_CPU;
-  if (!path.empty()) {
-    return std::ranges::count(path_names(CONVNORM_CUDA), path) > 0 ? CONVNORM_CUDA : CONVNORM_CPU;
-  }
+  const bool by_cpu = std::ranges::count(path_names(CONVNORM_CPU), path) > 0;
+  const bool by_gpu = std::ranges::count(path_names(CONVNORM_CUDA), path) > 0;
+  if (by_cpu != by_gpu) return by_gpu ? CONVNORM_CUDA : CONVNORM_CPU;
   return gpu_is_usable() ? CONVNORM_CUDA : CONVNORM_CPU;
+}
+
+void PlanFlags::note_unused() const {
+  const bool on_gpu = chosen_device() == CONVNORM_CUDA;
+  if (on_gpu && threads > 0)
+    print_note("--threads limits what CPUs do, such as the reference; the GPU does not use it");
+  if (!on_gpu && constant_weights) print_note("--constant-weights is a promise to GPUs; the CPU does not use it");
 }
 
 convnorm_plan_options PlanFlags::options() const {
@@ -50,6 +56,21 @@ void ProblemFlags::add_to(CLI::App& verb) {
       ->allow_extra_args(false);
   add_tensors_flag(verb, tensors);
   add_seed_flag(verb, seed);
+}
+
+void add_device_flag(CLI::App& verb, std::string& device, const std::string& meaning_of_auto) {
+  const auto is_device = [](const std::string& text) -> std::string {
+    if (text == "cpu" || text == "cuda" || text == "auto") return "";
+    if (text.starts_with("cuda:")) {
+      return fmt::format(
+          "{}: of several GPUs, CUDA_VISIBLE_DEVICES={} in the environment chooses one, for --device cuda", text,
+          text.substr(5));
+    }
+    return fmt::format("{} is none of cpu, cuda and auto", text);
+  };
+  verb.add_option("--device", device, "cpu, cuda, or auto: " + meaning_of_auto)
+      ->check(CLI::Validator(is_device, "{cpu,cuda,auto}"))
+      ->capture_default_str();
 }
 
 void add_threads_flag(CLI::App& verb, int32_t& threads) {

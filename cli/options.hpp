@@ -17,10 +17,13 @@ struct PlanFlags {
   std::string target;
   int32_t threads = 0;
   bool constant_weights = false;
+  bool on_cpu_alone = false;  // the verb was asked for what only CPUs do
 
   void add_to(CLI::App& verb);
 
   convnorm_device chosen_device() const;
+  // A remark for each flag that the chosen device does not use.
+  void note_unused() const;
   // Points into this object.
   convnorm_plan_options options() const;
 };
@@ -35,6 +38,7 @@ struct ProblemFlags {
   void add_to(CLI::App& verb);
 };
 
+void add_device_flag(CLI::App& verb, std::string& device, const std::string& meaning_of_auto);
 void add_threads_flag(CLI::App& verb, int32_t& threads);
 void add_json_flag(CLI::App& verb, bool& json);
 void add_seed_flag(CLI::App& verb, uint64_t& seed);

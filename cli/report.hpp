@@ -23,7 +23,8 @@ void add_check(Json& record, const Subject& subject, const CheckResult& result);
 // Without a floor, none is printed.
 void add_timing(Json& record, const Timing& timing, const Cost& cost, std::optional<double> floor_seconds);
 
-// One line: "name problem  path (target)  PASS  key value ...".
+// Of a problem: its line, then result and times in columns below it, in units that suit their size. Else one line,
+// "key value ...".
 std::string text_of(const Json& record);
 
 void print_record(const Json& record, bool json);

@@ -7,6 +7,7 @@
 #include "cli/check.hpp"
 #include "cli/files/safetensors.hpp"
 #include "cli/library.hpp"
+#include "cli/memory.hpp"
 #include "cli/options.hpp"
 #include "cli/problem_list.hpp"
 #include "cli/progress.hpp"
@@ -41,6 +42,7 @@ std::vector<std::shared_ptr<const Plan>> plans_of(const convnorm_problem& proble
 ExitStatus check_problem(const NamedProblem& named, const CheckFlags& flags, const TensorMap& given,
                          Progress& progress) {
   const std::vector<std::shared_ptr<const Plan>> plans = plans_of(named.problem, flags);
+  for (const auto& plan : plans) require_memory(memory_need(*plan));
   Origin origin;
   const Operands operands = complete(named.problem, given, flags.problem.seed, &origin);
   for (const std::string& note : origin.notes) print_note(note);
@@ -65,6 +67,7 @@ ExitStatus check_problem(const NamedProblem& named, const CheckFlags& flags, con
 ExitStatus check(const CheckFlags& flags) {
   const std::vector<NamedProblem> problems = read_problems(flags.problem.source, flags.problem.only);
   if (flags.all_paths && !flags.plan.path.empty()) throw BadInput("--path and --all-paths exclude each other");
+  flags.plan.note_unused();
   TensorMap given;
   if (!flags.problem.tensors.empty()) given = read_safetensors(flags.problem.tensors).tensors;
   Progress progress("check", problems.size());

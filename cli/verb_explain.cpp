@@ -1,4 +1,4 @@
-// convnorm explain: which path a plan takes, why not the others, and what the machine allows at best.
+// convnorm explain: which path a plan takes, what the others said, and what the machine allows at best.
 #include <fmt/format.h>
 
 #include <memory>
@@ -19,6 +19,7 @@ struct ExplainFlags {
 
 ExitStatus explain(const ExplainFlags& flags) {
   const convnorm_plan_options options = flags.plan.options();
+  flags.plan.note_unused();
   const Plan plan(parse_line(resolve_auto(flags.line, nullptr)), options);
   convnorm_machine machine{};
   if (!plan.on_gpu()) machine = measure_machine(options);
@@ -32,7 +33,7 @@ ExitStatus explain(const ExplainFlags& flags) {
 
 void add_explain(CLI::App& app, ExitStatus& status) {
   const auto flags = std::make_shared<ExplainFlags>();
-  CLI::App& verb = *app.add_subcommand("explain", "Show the chosen path, the refusals and the floor");
+  CLI::App& verb = *app.add_subcommand("explain", "Show the chosen path, what the others said, and the floor");
   verb.add_option("LINE", flags->line, "problem line")->required();
   flags->plan.add_to(verb);
   add_json_flag(verb, flags->json);

@@ -13,6 +13,7 @@
 #include "cli/inputs.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/library.hpp"
+#include "cli/memory.hpp"
 #include "cli/options.hpp"
 #include "cli/problem_list.hpp"
 #include "cli/progress.hpp"
@@ -53,6 +54,10 @@ class Runner {
     const auto x = tensors.find("x");
     const convnorm_problem problem = parse_line(resolve_auto(flags_.line, x == tensors.end() ? nullptr : &x->second));
     const std::shared_ptr<const Plan> plan = plan_of(problem);
+    MemoryNeed need = memory_need(*plan);
+    for (const auto& [name, tensor] : tensors)
+      need.host -= static_cast<double>(tensor.data.size());  // is there already
+    require_memory(need);
     Origin origin;
     const Operands operands = complete(problem, std::move(tensors), flags_.seed, &origin);
     if (!origin.drawn.empty()) {
@@ -125,6 +130,7 @@ void refuse_to_overwrite(const RunFlags& flags) {
 
 ExitStatus run(const RunFlags& flags) {
   refuse_to_overwrite(flags);
+  flags.plan.note_unused();
   Runner runner(flags);
   if (flags.input.empty() || !fs::is_directory(flags.input)) {
     print_run(runner.run(flags.input, flags.output), flags.json);

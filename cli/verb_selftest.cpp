@@ -1,6 +1,9 @@
-// convnorm selftest: every compiled path on every instruction set of this machine, against the reference.
+// convnorm selftest: every compiled path on every instruction set of this machine and on its GPU, against the
+// reference.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -48,13 +51,16 @@ std::vector<std::shared_ptr<const Plan>> all_plans(const convnorm_problem& probl
   return plans;
 }
 
-ExitStatus test_problem(const NamedProblem& named, convnorm_device device, int32_t threads, bool json,
-                        Progress& progress, Tally& tally) {
+ExitStatus test_problem(const NamedProblem& named, const std::vector<convnorm_device>& devices, int32_t threads,
+                        bool json, Progress& progress, Tally& tally) {
   Origin origin;
   const Operands operands = complete(named.problem, {}, 0, &origin);
   const Expectation expectation(operands, {.threads = threads});
   ExitStatus status = kMet;
-  for (const auto& plan : all_plans(named.problem, device, threads)) {
+  std::vector<std::shared_ptr<const Plan>> plans;
+  for (const convnorm_device device : devices)
+    std::ranges::move(all_plans(named.problem, device, threads), std::back_inserter(plans));
+  for (const auto& plan : plans) {
     const Subject subject = planned_subject(plan);
     const CheckResult result = expectation.check(subject);
     ++tally.checks;
@@ -74,20 +80,28 @@ ExitStatus test_problem(const NamedProblem& named, convnorm_device device, int32
   return status;
 }
 
-ExitStatus selftest(convnorm_device device, int32_t threads, bool json) {
+// As in the other verbs, --threads asks for the CPU.
+std::vector<convnorm_device> devices_of(const std::string& device, int32_t threads) {
+  if (device == "cpu") return {CONVNORM_CPU};
+  if (device == "cuda") return {CONVNORM_CUDA};
+  if (threads > 0 || !gpu_is_usable()) return {CONVNORM_CPU};
+  return {CONVNORM_CPU, CONVNORM_CUDA};
+}
+
+ExitStatus selftest(const std::vector<convnorm_device>& devices, int32_t threads, bool json) {
   std::istringstream list{std::string(kSelftestProblems)};
   const std::vector<NamedProblem> problems = read_list(list, "the built-in list");
-  if (device == CONVNORM_CUDA && !gpu_is_usable()) {
+  if (devices.back() == CONVNORM_CUDA && !gpu_is_usable()) {
     // Fails with the reason, once instead of for each problem.
     convnorm_plan_options options;
     convnorm_plan_options_init(&options);
-    options.device = device;
+    options.device = CONVNORM_CUDA;
     const Plan probe(problems.front().problem, options);
   }
   Progress progress("selftest", problems.size());
   Tally tally;
   const ExitStatus status = for_each_problem(problems, progress, json, [&](const NamedProblem& named) {
-    return test_problem(named, device, threads, json, progress, tally);
+    return test_problem(named, devices, threads, json, progress, tally);
   });
   print_record({{"problems", problems.size()},
                 {"checks", tally.checks},
@@ -103,21 +117,19 @@ ExitStatus selftest(convnorm_device device, int32_t threads, bool json) {
 
 void add_selftest(CLI::App& app, ExitStatus& status) {
   struct Flags {
-    std::string device = "cpu";
+    std::string device = "auto";
     int32_t threads = 0;
     bool json = false;
   };
   const auto flags = std::make_shared<Flags>();
-  CLI::App& verb = *app.add_subcommand("selftest", "Check every path on every instruction set of this machine");
-  verb.add_option("--device", flags->device, "cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str();
+  CLI::App& verb =
+      *app.add_subcommand("selftest", "Check every path on every instruction set of this machine, and on its GPU");
+  add_device_flag(verb, flags->device, "the CPU, and a GPU that this build has code for");
   add_threads_flag(verb, flags->threads);
   add_json_flag(verb, flags->json);
-  add_examples(verb, {"convnorm selftest", "convnorm selftest --json --threads 1"});
-  verb.callback([flags, &status] {
-    status = selftest(flags->device == "cuda" ? CONVNORM_CUDA : CONVNORM_CPU, flags->threads, flags->json);
-  });
+  add_examples(verb, {"convnorm selftest", "convnorm selftest --json --threads 1", "convnorm selftest --device cuda"});
+  verb.callback(
+      [flags, &status] { status = selftest(devices_of(flags->device, flags->threads), flags->threads, flags->json); });
 }
 
 }  // namespace convnorm::cli

@@ -171,7 +171,7 @@ CONVNORM_API int64_t convnorm_problem_output_channels(const convnorm_problem* pr
 /* ---- Plan ------------------------------------------------------------------------------------------------------ */
 
 typedef struct convnorm_plan_options {
-  convnorm_device device; /* CONVNORM_CUDA: the device that is current when the plan is created */
+  convnorm_device device; /* CONVNORM_CUDA: the device that is current (cudaSetDevice) when the plan is created */
   int32_t threads;    /* most workers of one execute; 0: as many as the default pool has; not used on GPUs */
   const char* path;   /* null: the one expected to be the fastest, on CPUs the first of the registry that accepts;
                          else this one or UNSUPPORTED with its reason */
@@ -208,7 +208,8 @@ CONVNORM_API const char* convnorm_plan_target(const convnorm_plan* plan);
 typedef enum convnorm_format { CONVNORM_TEXT = 0, CONVNORM_JSON = 1 } convnorm_format;
 
 /* Chosen path, config, bytes moved, FLOPs, refusals with reasons, guarantees, and the floor: on CPUs from `machine`
- * (null: left out), on GPUs from the rates of the vendor's tables. Size protocol as in convnorm_problem_print. */
+ * (null: left out), on GPUs from the rates of the vendor's tables. On GPUs also the expected time, and those of the other
+ * paths that accept. Size protocol as in convnorm_problem_print. */
 struct convnorm_machine;
 CONVNORM_API convnorm_status convnorm_plan_explain(const convnorm_plan* plan, const struct convnorm_machine* machine,
                                                    convnorm_format format, char* buffer, size_t capacity,
@@ -297,7 +298,7 @@ CONVNORM_API convnorm_status convnorm_machine_measure(int32_t threads, const cha
 /* Instruction sets compiled in and present in this machine, best first; null past the end. */
 CONVNORM_API const char* convnorm_target_name(int32_t index);
 
-/* Version, instruction sets compiled and detected, threads, CUDA or why not. Size protocol as above. */
+/* Version, instruction sets compiled and detected, threads, CUDA with its versions or why not. Size protocol as above. */
 CONVNORM_API convnorm_status convnorm_info(convnorm_format format, char* buffer, size_t capacity, size_t* needed);
 
 #ifdef __cplusplus

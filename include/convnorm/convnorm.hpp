@@ -178,8 +178,8 @@ struct Tensors {
   std::span<T> y = {};
 };
 
-// On a GPU spans and buffers of this header, which are host memory, do not serve: pack and execute with plan.get() and the
-// functions of convnorm.h.
+// On a GPU spans and buffers of this header, which are host memory, do not serve, and pack and execute refuse: call
+// convnorm_pack_weight and convnorm_execute of convnorm.h with get().
 struct PlanOptions {
   convnorm_device device = CONVNORM_CPU;
   int threads = 0;          // 0: as many as the default pool has
@@ -191,7 +191,8 @@ struct PlanOptions {
 // How one problem is computed. Move-only.
 class Plan {
  public:
-  explicit Plan(const Problem& problem, const PlanOptions& options = {}) : problem_(problem) {
+  explicit Plan(const Problem& problem, const PlanOptions& options = {})
+      : problem_(problem), device_(options.device) {
     const convnorm_plan_options c_options{.device = options.device,
                                           .threads = options.threads,
                                           .path = options.path.empty() ? nullptr : options.path.c_str(),
@@ -218,6 +219,7 @@ class Plan {
   // w (C_out, C_in/conv_groups, K).
   template <Element T>
   PackedWeight pack(std::span<const T> weight, const convnorm_launch* launch = nullptr) const {
+    check_device();
     check_type<T>();
     check_size("weight", weight.size(), problem_.weight_size());
     PackedWeight packed(convnorm_plan_packed_size(plan_.get()));
@@ -229,6 +231,7 @@ class Plan {
   template <Element T, Element P = float>
   void execute(const PackedWeight& weight, const Tensors<T, P>& tensors, AlignedBuffer& workspace,
                const convnorm_launch* launch = nullptr) const {
+    check_device();
     check_type<T>();
     const convnorm_problem& p = problem_.get();
     const std::size_t outputs = static_cast<std::size_t>(p.o);
@@ -268,6 +271,13 @@ class Plan {
     void operator()(convnorm_plan* plan) const noexcept { convnorm_plan_destroy(plan); }
   };
 
+  void check_device() const {
+    if (device_ == CONVNORM_CPU) return;
+    throw Error(CONVNORM_INVALID_ARGUMENT,
+                "the plan is for a GPU, and the buffers of convnorm.hpp are host memory; call convnorm_pack_weight and "
+                "convnorm_execute with Plan::get() and device memory");
+  }
+
   template <Element T>
   void check_type() const {
     if (dtype_of<T> != problem_.get().dtype) {
@@ -292,6 +302,7 @@ class Plan {
   }
 
   Problem problem_;
+  convnorm_device device_;
   std::unique_ptr<convnorm_plan, Destroy> plan_;
 };
 

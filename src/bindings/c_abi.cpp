@@ -213,9 +213,9 @@ convnorm_status convnorm_execute(const convnorm_plan* plan, const convnorm_tenso
     if (chosen.problem.n == 0) return;
     const size_t scratch = convnorm::workspace_buffer_bytes(chosen);
     convnorm::check_buffer("workspace", workspace, workspace_size, scratch);
-    const convnorm::Region packed{"packed_weight",
-                                  &required(static_cast<const char*>(given.packed_weight), "packed_weight"),
-                                  convnorm::packed_buffer_bytes(chosen)};
+    const convnorm::Region packed{
+        "packed_weight", &required(static_cast<const char*>(given.packed_weight), "packed_weight"),
+        convnorm::packed_buffer_bytes(chosen), ", and as packed_weight what convnorm_pack_weight has filled"};
     const convnorm::Region space{"workspace", workspace, scratch};
     convnorm::check_tensors(chosen, given, packed, space);
     if (launch == nullptr || launch->on_device == 0) convnorm::check_memory(chosen, given, packed, space);

@@ -39,6 +39,9 @@ std::string info(convnorm_format format) {
     document["cuda_usable"] = cuda.usable;
     if (cuda.compiled) {
       document["cuda_architectures"] = cuda.architectures;
+      document["cuda_version"] = cuda.toolkit;
+      document["cuda_driver_version"] = cuda.driver;
+      if (cuda.driver.empty()) document["cuda_driver_version"] = nullptr;
       document["cuda_paths"] = cuda_paths;
     }
     return document.dump(2);
@@ -49,8 +52,9 @@ std::string info(convnorm_format format) {
       version(), fmt::join(compiled, ", "), fmt::join(available, ", "), default_threads(), fmt::join(paths, ", "),
       cuda.text);
   if (cuda.compiled) {
-    text +=
-        fmt::format("cuda compiled      {}\ncuda paths         {}\n", cuda.architectures, fmt::join(cuda_paths, ", "));
+    text += fmt::format("cuda compiled      {}, by CUDA {}\ncuda driver        {}\ncuda paths         {}\n",
+                        cuda.architectures, cuda.toolkit, cuda.driver.empty() ? "none" : "CUDA " + cuda.driver,
+                        fmt::join(cuda_paths, ", "));
   }
   return text;
 }

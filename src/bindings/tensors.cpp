@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 
+#include "bindings/buffers.hpp"
 #include "descriptor/names.hpp"
 #include "descriptor/text.hpp"
 
@@ -84,8 +85,11 @@ void check_apart(const Region& written, const Region& other) {
   const auto b = reinterpret_cast<uintptr_t>(other.begin);
   if (a == 0 || b == 0 || written.bytes == 0 || other.bytes == 0) return;
   if (a < b + other.bytes && b < a + written.bytes) {
-    fail(CONVNORM_INVALID_ARGUMENT, "{} overlaps {}, which is read while {} is written; give each its own memory",
-         written.name, other.name, written.name);
+    // With their sizes: one that was made too small reaches into what lies behind it.
+    fail(CONVNORM_INVALID_ARGUMENT,
+         "{} overlaps {}, which is read while {} is written: {} bytes from {} and {} bytes from {}; give each its own "
+         "memory{}",
+         written.name, other.name, written.name, written.bytes, written.begin, other.bytes, other.begin, other.advice);
   }
 }
 
@@ -109,12 +113,15 @@ void check_tensors(const convnorm_plan& plan, const convnorm_tensors& t, const R
   const Sizes sizes(problem);
   const Tensor y = y_tensor(problem, sizes, t);
   check_pointer(y);
+  const std::array<Tensor, 10> inputs = input_tensors(problem, sizes, t);
+  for (const Tensor& input : inputs) check_pointer(input);
+
+  // A weight that was not packed is smaller than its region says, and would seem to overlap what lies behind it.
+  open_packed(plan, packed.begin);
   check_apart(region(y), packed);
   check_apart(region(y), workspace);
   check_apart(workspace, packed);
-  const std::array<Tensor, 10> inputs = input_tensors(problem, sizes, t);
   for (const Tensor& input : inputs) {
-    check_pointer(input);
     check_apart(region(y), region(input));
     check_apart(workspace, region(input));
   }

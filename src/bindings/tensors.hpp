@@ -13,6 +13,7 @@ struct Region {
   const char* name;
   const void* begin;
   size_t bytes;
+  const char* advice = "";  // ends the message of an overlap
 };
 
 // Throws Failure if the two share a byte.
@@ -23,7 +24,7 @@ void check_weight(const Problem& problem, const void* weight, const Region& pack
 
 // Throws Failure(INVALID_ARGUMENT) naming the tensor: one that is needed and null, one that the problem does not have,
 // one that is misaligned or overlaps what is written, a length out of range (on CPUs: those of a GPU cannot be read
-// without waiting for it).
+// without waiting for it). Throws Failure(PACKED_MISMATCH) as open_packed does, before it looks for overlaps.
 void check_tensors(const convnorm_plan& plan, const convnorm_tensors& tensors, const Region& packed,
                    const Region& workspace);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "plan/plan.hpp"
 
@@ -12,11 +11,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// One line of the explanation, as a person and as a program reads it.
+// One line of the explanation, as a person and as a program reads it: a name without text is for programs alone, and a
+// unit that the text scales is no part of the name there.
 struct Row {
   std::string name;
   Json value;
   std::string text;
+
+  std::string label() const { return name.ends_with("_us") ? name.substr(0, name.size() - 3) : name; }
 };
 
 // 1234567 bytes -> "1.23 MB".
@@ -27,26 +29,60 @@ std::string with_unit(double value, const char* unit) {
   return fmt::format("{:.3g} {}{}", value, kPrefixes[prefix], unit);
 }
 
+std::string duration(double us) {
+  if (us < 1e3) return fmt::format("{:.4g} us", us);
+  return us < 1e6 ? fmt::format("{:.4g} ms", us * 1e-3) : fmt::format("{:.4g} s", us * 1e-6);
+}
+
 // `rate` names what `gflops` is of.
-Row floor_row(double flops, double gflops, const std::string& rate, double bytes, double bandwidth_gbps) {
+std::vector<Row> floor_rows(double flops, double gflops, const std::string& rate, double bytes, double bandwidth_gbps) {
   const double math_us = flops / (gflops * 1e3), memory_us = bytes / (bandwidth_gbps * 1e3);
   const double floor_us = std::max(math_us, memory_us);
-  return {"floor_us", floor_us,
-          fmt::format("{:.4g} us: the larger of math {:.4g} us ({}{:.4g} GFLOP/s) and memory {:.4g} us ({:.4g} GB/s)",
-                      floor_us, math_us, rate, gflops, memory_us, bandwidth_gbps)};
+  return {
+      {"floor_us", floor_us,
+       fmt::format("{}: the larger of math {} ({}{}) and memory {} ({})", duration(floor_us), duration(math_us), rate,
+                   with_unit(gflops * 1e9, "FLOP/s"), duration(memory_us), with_unit(bandwidth_gbps * 1e9, "B/s"))},
+      {"floor_math_us", math_us, ""},
+      {"floor_memory_us", memory_us, ""}};
 }
 
-Row floor_row(const Accounting& cost, const Sizes& sizes, const convnorm_machine& machine) {
-  return floor_row(sizes.flops, machine.fma_gflops, "", cost.min_bytes, machine.bandwidth_gbps);
+std::vector<Row> floor_rows(const Accounting& cost, const Sizes& sizes, const convnorm_machine& machine) {
+  return floor_rows(sizes.flops, machine.fma_gflops, "", cost.min_bytes, machine.bandwidth_gbps);
 }
 
-// From the rates of the vendor's tables, which no kernel quite reaches.
-std::optional<Row> floor_row(const Accounting& cost, const Sizes& sizes, const cuda::DeviceLimits& gpu) {
+// From the rates of the vendor's tables, which no kernel quite reaches. None where they are not known.
+std::vector<Row> floor_rows(const Accounting& cost, const Sizes& sizes, const cuda::DeviceLimits& gpu) {
   const int products = std::max(1, cost.split_parts * (cost.split_parts + 1) / 2);
   const double gflops = gpu.peak_gflops(cost.tensor_cores);
-  if (gflops == 0 || gpu.bandwidth_gbps == 0) return std::nullopt;
-  return floor_row(sizes.flops * products, gflops, fmt::format("{} product{} of ", products, products == 1 ? "" : "s"),
-                   cost.min_bytes, gpu.bandwidth_gbps);
+  if (gflops == 0 || gpu.bandwidth_gbps == 0) return {};
+  return floor_rows(sizes.flops * products, gflops, fmt::format("{} product{} of ", products, products == 1 ? "" : "s"),
+                    cost.min_bytes, gpu.bandwidth_gbps);
+}
+
+// What the planner compares. On CPUs it goes by the order of the paths and knows no times.
+void add_expected_times(const convnorm_plan& plan, std::vector<Row>& result) {
+  const double expected_us = plan.executable->expected_us();
+  if (expected_us == 0) return;
+  result.push_back({"expected_us", expected_us, duration(expected_us) + ", as the planner reckons"});
+  Json alternatives = Json::array();
+  std::string text;
+  for (const auto& [name, us] : plan.alternatives) {
+    alternatives.push_back({{"path", name}, {"expected_us", us}});
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", name, duration(us));
+  }
+  const char* none = plan.path_was_named ? "not asked: the path was named" : "none";
+  result.push_back({"alternatives", alternatives, text.empty() ? none : text});
+}
+
+Row refusals_row(const convnorm_plan& plan) {
+  Json refusals = Json::array();
+  std::string text;
+  for (const auto& [name, reason] : plan.refusals) {
+    refusals.push_back({{"path", name}, {"reason", reason}});
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", name, reason);
+  }
+  const char* none = plan.path_was_named ? "not asked: the path was named" : "none";
+  return {"refusals", refusals, text.empty() ? none : text};
 }
 
 std::vector<Row> rows(const convnorm_plan& plan, const convnorm_machine* machine) {
@@ -87,19 +123,15 @@ std::vector<Row> rows(const convnorm_plan& plan, const convnorm_machine* machine
                                           : fmt::format("{} of bfloat16 for each fp32 operand", cost.split_parts)});
   result.push_back({"packed_bytes", plan.executable->packed_bytes(),
                     with_unit(static_cast<double>(plan.executable->packed_bytes()), "B")});
+  std::vector<Row> floor;
   if (plan.gpu) {
-    if (const auto floor = floor_row(cost, sizes, *plan.gpu)) result.push_back(*floor);
+    floor = floor_rows(cost, sizes, *plan.gpu);
   } else if (machine != nullptr) {
-    result.push_back(floor_row(cost, sizes, *machine));
+    floor = floor_rows(cost, sizes, *machine);
   }
-
-  Json refusals = Json::array();
-  std::string refusals_text;
-  for (const auto& [name, reason] : plan.refusals) {
-    refusals.push_back({{"path", name}, {"reason", reason}});
-    refusals_text += fmt::format("{}{}: {}", refusals_text.empty() ? "" : "\n", name, reason);
-  }
-  result.push_back({"refusals", refusals, refusals_text.empty() ? "none" : refusals_text});
+  result.insert(result.end(), floor.begin(), floor.end());
+  add_expected_times(plan, result);
+  result.push_back(refusals_row(plan));
 
   const std::vector<std::string> guarantees = {
       implementation.determinism,
@@ -124,7 +156,8 @@ std::string explain(const convnorm_plan& plan, const convnorm_machine* machine, 
   constexpr size_t kNameWidth = 17;
   std::string text;
   for (const Row& row : explanation) {
-    text += fmt::format("{:{}}", row.name, kNameWidth);
+    if (row.text.empty()) continue;
+    text += fmt::format("{:{}}", row.label(), kNameWidth);
     for (const char c : row.text) {
       text += c;
       if (c == '\n') text.append(kNameWidth, ' ');

@@ -62,8 +62,8 @@ class Executable {
   virtual size_t workspace_bytes() const = 0;
   virtual void run(const convnorm_tensors& tensors, const void* packed, void* workspace,
                    const Launch& launch) const = 0;
-  // Throws Failure(PACKED_MISMATCH) if `packed` lacks the launch's fingerprint. For weights that the host cannot look at
-  // without waiting; the others are checked before.
+  // Throws Failure(PACKED_MISMATCH) if `packed` lacks the launch's fingerprint. For weights that the host cannot look
+  // at without waiting; the others are checked before.
   virtual void check_packed(const void*, const Launch&) const {}
   // Throws Failure(INVALID_ARGUMENT) if run() cannot reach the memory at `address`, which the message calls `name`.
   virtual void check_memory(const char*, const void*) const {}
@@ -117,8 +117,9 @@ struct convnorm_plan {
   const convnorm::Implementation* implementation;
   std::unique_ptr<convnorm::Executable> executable;
   uint64_t fingerprint;  // of problem, path, target and packing: tags packed weights
-  std::vector<std::pair<std::string, std::string>>
-      refusals;  // implementation, reason; those that were asked and not taken
+  bool path_was_named;   // by the caller: no other was asked
+  std::vector<std::pair<std::string, double>> alternatives;
+  std::vector<std::pair<std::string, std::string>> refusals;
 };
 
 namespace convnorm {
@@ -132,7 +133,8 @@ std::string choose_target(const char* wanted);
 struct Choice {
   const Implementation* implementation;
   std::unique_ptr<Executable> executable;
-  std::vector<std::pair<std::string, std::string>> refusals;
+  std::vector<std::pair<std::string, double>> alternatives;   // paths that accept too, expected us; the quickest first
+  std::vector<std::pair<std::string, std::string>> refusals;  // paths that were asked and do not accept, reason
 };
 
 // The path called `path`, or for null the one that is expected to be the fastest of those that accept. Needs no device.

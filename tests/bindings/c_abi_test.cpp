@@ -124,6 +124,18 @@ TEST_F(Execute, RefusesOverlaps) {
   tensors.bias = parameters.data();
   tensors.y = workspace.data();
   expect_refused(CONVNORM_INVALID_ARGUMENT, {"y overlaps"});
+  tensors.y = packed.data() + 64;
+  expect_refused(CONVNORM_INVALID_ARGUMENT,
+                 {"y overlaps packed_weight", "320 bytes from", "what convnorm_pack_weight has filled"});
+}
+
+// It is smaller than a packed one: what lies behind it seems to overlap.
+TEST_F(Execute, AWeightThatIsNotPackedIsNamedBeforeItsNeighbours) {
+  std::vector<float> room(w.size() + y.size());
+  std::ranges::copy(w, room.begin());
+  tensors.packed_weight = room.data(), tensors.y = room.data() + w.size();
+  ASSERT_GT(packed.size(), w.size() * sizeof(float));
+  expect_refused(CONVNORM_PACKED_MISMATCH, {"convnorm_pack_weight"});
 }
 
 TEST_F(Execute, RefusesMisalignedTensors) {

@@ -50,8 +50,16 @@ TEST(CppApi, FailuresAreErrorsWithStatusAndText) {
   const Problem problem("n=1,c=1,l=4,o=1,k=1,g=1");
   EXPECT_THAT(error(CONVNORM_INVALID_ARGUMENT, [&] { Plan(problem, {.path = "none"}); }), HasSubstr("none"));
   if (!cuda::presence().usable) {
-    EXPECT_THAT(error(CONVNORM_NO_DEVICE, [&] { Plan(problem, {.device = CONVNORM_CUDA}); }), HasSubstr("device=cpu"));
+    EXPECT_THAT(error(CONVNORM_NO_DEVICE, [&] { Plan(problem, {.device = CONVNORM_CUDA}); }),
+                HasSubstr("--device cpu"));
   }
+}
+
+TEST(CppApi, APlanForAGpuRefusesTheBuffersOfThisHeader) {
+  if (!cuda::presence().usable) GTEST_SKIP() << "no GPU";
+  const Plan plan(Problem("n=1,c=1,l=4,o=1,k=1,g=1,affine=0"), {.device = CONVNORM_CUDA});
+  const std::vector<float> w = {1};
+  EXPECT_THAT(error(CONVNORM_INVALID_ARGUMENT, [&] { plan.pack<float>(w); }), HasSubstr("Plan::get()"));
 }
 
 TEST(CppApi, S1_ExecutesWithCheckedSpans) {

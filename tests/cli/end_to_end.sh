@@ -175,6 +175,18 @@ if ! "$convnorm" info --json | grep -q '"cuda_usable": true'; then
   refuse 'CUDA' selftest --device cuda
 fi
 expect 0 run $line --output y.npy --device auto
+refuse 'CUDA_VISIBLE_DEVICES=1' run $line --output y2.npy --device cuda:1
+refuse 'none of cpu, cuda and auto' selftest --device gpu
+
+# ---- what fits nowhere is refused before anything is allocated, with what it needs and what there is
+huge=n=70000,c=1000,l=100000,o=16,k=5,g=4
+fits_nowhere() {
+  refuse 'TB of the' "$@"
+  grep -qE 'memory are needed, and [0-9.]+ [kMGT]?B are left' err || fail "convnorm $*: $(cat err)"
+}
+fits_nowhere run $huge --output y2.npy
+fits_nowhere check $huge
+fits_nowhere bench $huge
 
 # ---- B119, B057: element types
 short=n=1,c=1,l=4,o=2,k=1,g=1
@@ -217,7 +229,11 @@ json compared median_us
 grep -q '"compared":"nothing"' out || fail "--no-check does not say so"
 refuse 'n=0' bench n=0,c=1,l=4,o=2,k=1,g=1
 refuse '--chain' bench $short --device cpu --chain
+refuse '--unfused' bench $short --unfused --chain
 expect 0 bench $short --device cpu --min-time 0.01 --constant-weights --no-check
+grep -q 'note: --constant-weights' err || fail "a flag that the CPU does not use is not remarked on: $(cat err)"
+expect 0 bench $short --min-time 0.01 --unfused
+grep -qE '^ +median [0-9.]+ [mu]?s +spread' out || fail "times are not in columns: $(cat out)"
 
 # ---- explain, info, selftest
 expect 0 explain $line

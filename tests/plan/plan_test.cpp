@@ -12,7 +12,9 @@ namespace convnorm {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Pair;
 
 const Problem kProblem = parse_problem("n=2,c=6,l=20,o=8,k=3,p=1,g=4,bias=1,post=silu");
 
@@ -54,6 +56,21 @@ TEST(Plan, ListsTheNamesItKnows) {
   EXPECT_THAT(failure({.target = "AVX9"}, CONVNORM_INVALID_ARGUMENT), AllOf(HasSubstr("AVX9"), HasSubstr("scalar")));
 }
 
+TEST(Plan, TellsAPathOrTargetOfTheOtherDeviceFromATypingError) {
+  EXPECT_THAT(failure({.target = "sm_90"}, CONVNORM_INVALID_ARGUMENT),
+              AllOf(HasSubstr("\"sm_90\" is one of GPUs"), HasSubstr("--device cuda")));
+  if (!registry(CONVNORM_CUDA).empty()) {
+    EXPECT_THAT(failure({.device = CONVNORM_CUDA, .path = "reference"}, CONVNORM_INVALID_ARGUMENT),
+                AllOf(HasSubstr("reference is one of CPUs"), HasSubstr("--device cpu")));
+    EXPECT_THAT(failure({.path = "any_arch"}, CONVNORM_INVALID_ARGUMENT),
+                AllOf(HasSubstr("any_arch is one of GPUs"), HasSubstr("--device cuda")));
+  }
+  if (cuda::presence().usable) {
+    EXPECT_THAT(failure({.device = CONVNORM_CUDA, .target = "scalar"}, CONVNORM_INVALID_ARGUMENT),
+                HasSubstr("scalar is an instruction set of CPUs"));
+  }
+}
+
 TEST(Plan, RefusesAPromiseThatIsNoYesOrNo) {
   EXPECT_THAT(failure({.constant_weights = 2}, CONVNORM_INVALID_ARGUMENT), HasSubstr("constant_weights=2"));
 }
@@ -83,20 +100,30 @@ TEST(Plan, TakesThePathOfTheLeastExpectedTime) {
   const PlanRequest request{kProblem, Sizes(kProblem), 1, "scalar"};
   const Choice choice = choose(kPaths, request, nullptr);
   EXPECT_STREQ(choice.implementation->name, "fast");
-  ASSERT_EQ(choice.refusals.size(), 3u);
-  EXPECT_EQ(choice.refusals[0].first, "slow");
-  EXPECT_THAT(choice.refusals[0].second, HasSubstr("expected to be slower, at 5 us"));
-  EXPECT_EQ(choice.refusals[1], std::make_pair(std::string("unable"), std::string("it cannot")));
-  EXPECT_EQ(choice.refusals[2].first, "as fast");
+  EXPECT_THAT(choice.refusals, ElementsAre(Pair("unable", "it cannot")));
+  EXPECT_THAT(choice.alternatives, ElementsAre(Pair("as fast", 3), Pair("slow", 5)));
   EXPECT_STREQ(choose(kPaths, request, "slow").implementation->name, "slow");
+
+  auto plan = make_plan(kProblem, {.path = "reference"});
+  plan->executable = std::make_unique<Timed>(3000);
+  plan->alternatives = {{"slow", 5000}};
+  plan->path_was_named = false;
+  EXPECT_THAT(explain(*plan, nullptr, CONVNORM_TEXT),
+              AllOf(HasSubstr("expected         3 ms"), HasSubstr("alternatives     slow: 5 ms")));
+  const auto json = nlohmann::json::parse(explain(*plan, nullptr, CONVNORM_JSON));
+  EXPECT_EQ(json["expected_us"], 3000);
+  EXPECT_EQ(json["alternatives"][0]["path"], "slow");
+  EXPECT_EQ(json["alternatives"][0]["expected_us"], 5000);
+  EXPECT_TRUE(json["refusals"].empty());
 }
 
 TEST(Plan, B073_SaysThatThereIsNoCuda) {
   if (!cuda::presence().usable) {
-    EXPECT_THAT(failure({.device = CONVNORM_CUDA}, CONVNORM_NO_DEVICE), HasSubstr("use device=cpu"));
+    EXPECT_THAT(failure({.device = CONVNORM_CUDA}, CONVNORM_NO_DEVICE), HasSubstr("--device cpu"));
   }
   EXPECT_THAT(failure({.device = static_cast<convnorm_device>(5)}, CONVNORM_INVALID_ARGUMENT), HasSubstr("5"));
   EXPECT_EQ(registry(CONVNORM_CUDA).empty(), !cuda::presence().compiled);
+  EXPECT_EQ(cuda::presence().toolkit.empty(), !cuda::presence().compiled);
 }
 
 TEST(Plan, ChecksTheNumberOfThreads) {
@@ -130,7 +157,12 @@ TEST(Explain, TextNamesTheChoiceItsCostsAndTheRefusals) {
   const auto plan = make_plan(kProblem, {.threads = 2, .target = "scalar"});
   const std::string text = explain(*plan, nullptr, CONVNORM_TEXT);
   EXPECT_THAT(text, AllOf(HasSubstr(print_problem(kProblem)), HasSubstr("reference"), HasSubstr("small_l: it needs"),
-                          HasSubstr("guarantees"), Not(HasSubstr("floor_us"))));
+                          HasSubstr("guarantees"), Not(HasSubstr("floor")), Not(HasSubstr("expected  "))));
+}
+
+TEST(Explain, SaysThatANamedPathLeavesTheOthersUnasked) {
+  EXPECT_THAT(explain(*make_plan(kProblem, {.path = "reference"}), nullptr, CONVNORM_TEXT),
+              HasSubstr("refusals         not asked: the path was named"));
 }
 
 TEST(Explain, JsonHoldsTheSameAsNumbers) {
@@ -145,6 +177,10 @@ TEST(Explain, JsonHoldsTheSameAsNumbers) {
   EXPECT_EQ(json["flops"], flops);
   EXPECT_EQ(json["min_bytes"], bytes);
   EXPECT_EQ(json["floor_us"], std::max(flops, bytes) / 1e3);
+  EXPECT_EQ(json["floor_math_us"], flops / 1e3);
+  EXPECT_EQ(json["floor_memory_us"], bytes / 1e3);
+  EXPECT_FALSE(json.contains("expected_us"));  // CPUs go by the order of the paths
+  EXPECT_THAT(explain(*plan, &machine, CONVNORM_TEXT), AllOf(HasSubstr("floor            "), Not(HasSubstr("_us"))));
   EXPECT_EQ(json["refusals"].size(), registry(CONVNORM_CPU).size() - 1);
   EXPECT_EQ(json["refusals"][0]["path"], "small_l");
   EXPECT_GE(json["guarantees"].size(), 3u);

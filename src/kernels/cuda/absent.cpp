@@ -6,12 +6,11 @@ namespace convnorm::cuda {
 
 std::span<const Implementation> implementations() { return {}; }
 
-Presence presence() { return {false, false, "not in this build: " CONVNORM_CUDA_ABSENCE, ""}; }
+Presence presence() { return {false, false, "not in this build: " CONVNORM_CUDA_ABSENCE, "", "", ""}; }
 
 DeviceLimits current_device() {
-  fail(CONVNORM_NO_DEVICE,
-       "device=cuda is not in this build, which has no CUDA backend ({}); build with nvcc, or use device=cpu",
-       CONVNORM_CUDA_ABSENCE);
+  fail(CONVNORM_NO_DEVICE, "this build has no CUDA backend ({}); build with nvcc, or {}", CONVNORM_CUDA_ABSENCE,
+       kUseTheCpu);
 }
 
 }  // namespace convnorm::cuda

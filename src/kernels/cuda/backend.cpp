@@ -31,7 +31,8 @@ namespace {
 
 constexpr Implementation kImplementations[] = {
 #ifdef CONVNORM_DEPTHWISE
-    {"depthwise", "every output channel reads one input channel, kept in shared memory from the statistics to the store",
+    {"depthwise",
+     "every output channel reads one input channel, kept in shared memory from the statistics to the store",
      "bitwise repeatable on GPUs with the same number of SMs: sums are merged in a fixed order, without atomics", true,
      consider_depthwise},
 #endif
@@ -58,7 +59,8 @@ constexpr Implementation kImplementations[] = {
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_two_pass},
 #endif
 #ifdef CONVNORM_SM80_ONCHIP
-    {"sm80_onchip", "tensor cores of any GPU that has them; the convolution's result stays in registers until it is stored",
+    {"sm80_onchip",
+     "tensor cores of any GPU that has them; the convolution's result stays in registers until it is stored",
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm80_onchip},
 #endif
     {"any_arch", "three plain kernels for every GPU and every option: convolve, merge the statistics, normalise",
@@ -72,11 +74,13 @@ std::span<const Implementation> implementations() { return kImplementations; }
 
 Presence presence() {
   const std::string built = architectures_text(built_architectures());
+  const std::string toolkit = toolkit_version(), driver = driver_version();
   try {
     const DeviceLimits device = current_device();
-    return {true, true, fmt::format("{} ({}, {} SMs)", device.name, device.architecture(), device.sm_count), built};
+    return {true,  true,    fmt::format("{} ({}, {} SMs)", device.name, device.architecture(), device.sm_count),
+            built, toolkit, driver};
   } catch (const Failure& failure) {
-    return {true, false, failure.what(), built};
+    return {true, false, failure.what(), built, toolkit, driver};
   }
 }
 

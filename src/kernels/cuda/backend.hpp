@@ -21,6 +21,8 @@ struct Presence {
   bool usable;
   std::string text;           // "NVIDIA H200 (sm_90, 132 SMs)", or a reason
   std::string architectures;  // that the code was built for; empty if it was not
+  std::string toolkit;        // "13.0": CUDA that compiled it
+  std::string driver;         // newest CUDA that the driver serves; empty if there is no driver
 };
 Presence presence();
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -44,8 +45,9 @@ void require_code_for(const DeviceLimits& device, std::span<const BuiltArchitect
   if (std::ranges::any_of(built, [&](const BuiltArchitecture& each) { return each.runs_on(device); })) return;
   fail(CONVNORM_NO_DEVICE,
        "this build has no code for device {} ({}, {}): it was built for {}; rebuild with "
-       "-DCONVNORM_CUDA_ARCHITECTURES={}{}, or use device=cpu",
-       device.ordinal, device.name, device.architecture(), architectures_text(built), device.major, device.minor);
+       "-DCONVNORM_CUDA_ARCHITECTURES={}{}, or {}",
+       device.ordinal, device.name, device.architecture(), architectures_text(built), device.major, device.minor,
+       kUseTheCpu);
 }
 
 namespace {
@@ -84,21 +86,44 @@ DeviceLimits limits_of(int ordinal) {
   return found != known.end() ? found->second : known.emplace(ordinal, ask_limits(ordinal)).first->second;
 }
 
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+[[noreturn]] void fail_for_the_driver() {
+  const std::string toolkit = toolkit_version(), driver = driver_version();
+  if (driver.empty()) {
+    fail(CONVNORM_NO_DEVICE, "there is no CUDA driver here (no libcuda.so.1); install NVIDIA's, or {}", kUseTheCpu);
+  }
+  fail(
+      CONVNORM_NO_DEVICE,
+      "the CUDA driver serves CUDA {}, but this build was compiled by CUDA {} and needs a driver of CUDA {}; install a "
+      "newer driver, rebuild with an older nvcc (12.8 or newer), or {}",
+      driver, toolkit, toolkit.substr(0, toolkit.find('.')), kUseTheCpu);
+}
+
+[[noreturn]] void fail_for_want_of_a_device() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr) fail(CONVNORM_NO_DEVICE, "the CUDA driver finds no device; {}", kUseTheCpu);
+  fail(
+      CONVNORM_NO_DEVICE,
+      "the CUDA driver finds no device, and CUDA_VISIBLE_DEVICES is {}, which hides all but those that it names; unset "
+      "it, or {}",
+      in_quotes(visible), kUseTheCpu);
+}
+
 }  // namespace
+
+std::string toolkit_version() { return version_text(CUDART_VERSION); }
+
+std::string driver_version() {
+  int version = 0;
+  return cudaDriverGetVersion(&version) == cudaSuccess && version > 0 ? version_text(version) : "";
+}
 
 DeviceLimits current_device() {
   int count = 0;
   const cudaError_t found = cudaGetDeviceCount(&count);
-  if (found == cudaErrorInsufficientDriver) {
-    int runtime = 0;
-    cudaRuntimeGetVersion(&runtime);
-    fail(CONVNORM_NO_DEVICE,
-         "there is no CUDA driver here, or one older than CUDA {}.{}, which this build needs; use device=cpu",
-         runtime / 1000, runtime % 1000 / 10);
-  }
-  if (found == cudaErrorNoDevice || (found == cudaSuccess && count == 0)) {
-    fail(CONVNORM_NO_DEVICE, "the CUDA driver finds no device; use device=cpu");
-  }
+  if (found == cudaErrorInsufficientDriver) fail_for_the_driver();
+  if (found == cudaErrorNoDevice || (found == cudaSuccess && count == 0)) fail_for_want_of_a_device();
   check(found, "looking for devices");
 
   int ordinal = 0;

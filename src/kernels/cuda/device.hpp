@@ -8,6 +8,9 @@
 
 namespace convnorm::cuda {
 
+// The way out of every refusal of a GPU, as the C interface and the command line spell it.
+inline constexpr char kUseTheCpu[] = "use CONVNORM_CPU (--device cpu)";
+
 struct DeviceLimits {
   int ordinal = 0;
   int major = 0, minor = 0;  // compute capability
@@ -60,6 +63,11 @@ std::string architectures_text(std::span<const BuiltArchitecture> built);
 
 // Throws Failure(NO_DEVICE) if no built code runs on the device: names both.
 void require_code_for(const DeviceLimits& device, std::span<const BuiltArchitecture> built);
+
+// "13.0": of the toolkit that this build was compiled by, and the newest that the machine's driver serves, empty
+// without a driver.
+std::string toolkit_version();
+std::string driver_version();
 
 // The calling thread's current device. Throws Failure(NO_DEVICE): no driver, no device, or no code for it.
 DeviceLimits current_device();

@@ -86,6 +86,15 @@ TEST_F(Calls, B070_CapturedAndReplayedOnOtherInputs) {
   cudaGraphDestroy(graph);
 }
 
+// Of a weight that was not packed, the size that is looked at is another's.
+TEST_F(Calls, AnOverlapWithThePackedWeightSaysWhatItShouldBe) {
+  OnDevice call;
+  call.tensors.y = call.packed->data() + 256;
+  EXPECT_EQ(call.execute(), CONVNORM_INVALID_ARGUMENT);
+  EXPECT_THAT(convnorm_last_error(), AllOf(HasSubstr("y overlaps packed_weight"), HasSubstr("bytes from"),
+                                           HasSubstr("what convnorm_pack_weight has filled")));
+}
+
 constexpr const char* kPolicy = "n=1,c=512,l=16,o=512,k=5,p=2,g=8,bias=1,post=mish";
 
 #if CUDART_VERSION >= 13000  // older ones name these functions otherwise

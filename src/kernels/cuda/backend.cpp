@@ -14,6 +14,9 @@
 #ifdef CONVNORM_SM80_ONCHIP
 #include "kernels/cuda/sm80_onchip/sm80_onchip.hpp"
 #endif
+#ifdef CONVNORM_SM90_IN_TURN
+#include "kernels/cuda/sm90_in_turn/in_turn.hpp"
+#endif
 #ifdef CONVNORM_SM90_ONCHIP
 #include "kernels/cuda/sm90_onchip/onchip.hpp"
 #endif
@@ -53,6 +56,10 @@ constexpr Implementation kImplementations[] = {
 #ifdef CONVNORM_SM90_ONCHIP
     {"sm90_onchip", "tensor cores; the convolution's result stays in registers until it is normalised and stored",
      "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_onchip},
+#endif
+#ifdef CONVNORM_SM90_IN_TURN
+    {"sm90_in_turn", "tensor cores; samples in turn, of which the chip holds one: others run under its norm and store",
+     "bitwise repeatable: sums are merged in a fixed order, without atomics", true, consider_sm90_in_turn},
 #endif
 #ifdef CONVNORM_SM90_TWO_PASS
     {"sm90_two_pass", "tensor cores; one pass for the statistics, a second one for the result: groups of any length",

@@ -108,6 +108,35 @@ __device__ __forceinline__ void store_row(const Value& value, int quad, Element*
   }
 }
 
+// A row of column tiles by eight bytes, on which it starts; `end` columns of it, of fp32 an even number and of 16 bits
+// a multiple of four, are outputs.
+template <class Element, int kTiles, class Value>
+__device__ __forceinline__ void store_pairs(const Value& value, int quad, Element* row, int end) {
+  if constexpr (sizeof(Element) == 4) {
+    Element* const to = row + 2 * quad;
+    end -= 2 * quad;
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      if (8 * t < end) __stcs(reinterpret_cast<float2*>(to + 8 * t), make_float2(value(2 * t), value(2 * t + 1)));
+    }
+  } else {
+    // Neighbouring lanes exchange halves of two tiles: a lane then holds four columns.
+    static_assert(kTiles % 2 == 0);
+    const bool odd = quad & 1;
+    const int first = 8 * odd + 4 * (quad >> 1);
+    Element* const to = row + first;
+    end -= first;
+#pragma unroll
+    for (int t = 0; t < kTiles; t += 2) {
+      const uint32_t a = pack_pair<Element>(value(2 * t), value(2 * t + 1)),
+                     b = pack_pair<Element>(value(2 * t + 2), value(2 * t + 3));
+      const uint32_t other = __shfl_xor_sync(~0u, odd ? a : b, 1);
+      const uint2 four = odd ? make_uint2(other, b) : make_uint2(a, other);
+      if (8 * t < end) __stcs(reinterpret_cast<uint2*>(to + 8 * t), four);
+    }
+  }
+}
+
 // Row h of kTiles column tiles, the first of which is `first_tile` of the CTA's tile.
 template <class Element, int kTiles>
 __device__ __forceinline__ void store_tiles(const float (&v)[2 * kTiles], const Fragment& at, int h, int first_tile,

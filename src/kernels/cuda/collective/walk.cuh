@@ -35,8 +35,19 @@ struct Walk {
     }
   }
 
- private:
+ protected:
   const Tiles& c_;
+};
+
+// How the kernel with traits T walks.
+template <class T>
+struct WalkOf {
+  using Type = Walk;
+};
+template <class T>
+requires requires { typename T::Walk; }
+struct WalkOf<T> {
+  using Type = typename T::Walk;
 };
 
 // Outputs of sample n, of which there are none past the last one. 32 bits hold them, and a 64-bit division is a

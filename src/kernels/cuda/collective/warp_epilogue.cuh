@@ -57,7 +57,14 @@ class WarpEpilogue {
 
   // run() in three parts. A warp that has two sets of rows measures both before it waits for others.
   __device__ __forceinline__ void measure(const Walk& walk, const float (&d)[kValues]) const {
-    if (p_.arguments.groups > 0 && first_channel_ < p_.arguments.o) take_spreads(walk, d);
+    if (p_.arguments.groups == 0 || first_channel_ >= p_.arguments.o) return;
+    take_spreads(walk, d, [&](int lane, int lower, const Spread& s) {
+      if (c_.participants == 1) {
+        moment_table()[(lane / 4 >> c_.piece_rows_log2) + lower] = of_group(s);
+      } else {
+        publish(p_.slot.words + task(0, lane).own_word + lower * c_.participants, tag_of(walk), s);
+      }
+    });
   }
   __device__ __forceinline__ void gather(const Walk& walk) const {
     if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk, false);
@@ -73,9 +80,21 @@ class WarpEpilogue {
     if (c_.participants > 1 && first_channel_ < p_.arguments.o) gather_spreads(walk, true);
   }
 
- private:
+ protected:
+  // Of those that compute a tile; where several tiles are on their way in a CTA, each has its own part of shared
+  // memory.
+  __device__ __forceinline__ int warp_of_tile() const {
+    if constexpr (requires { T::kTileWarps; }) return warp_ % T::kTileWarps;
+    return warp_;
+  }
+  // Of those that store at the same time.
+  __device__ __forceinline__ int storing_warp() const {
+    if constexpr (requires { T::kTileWarps; }) return warp_ / T::kTileWarps * 4 + warp_ % 4;
+    return warp_;
+  }
+
   __device__ __forceinline__ int first_channel_of(const Walk& walk) const {
-    return ((walk.row_tile << c_.warpgroups_log2) * 4 + warp_) * kWarpRows;
+    return ((walk.row_tile << c_.warpgroups_log2) * 4 + warp_of_tile()) * kWarpRows;
   }
 
   // Of the sample that begin() was given, where lengths are given.
@@ -106,22 +125,19 @@ class WarpEpilogue {
     return reinterpret_cast<float2*>(shared_ + p_.plan.statistics) + blocks * kBlockRows + warp_ * kWarpRows;
   }
 
-  // Of the warp's pieces: into the moment table, or to those with whom it shares groups. The bias moves the means
+  // Of the warp's pieces, to take(lane, lower, spread): by one lane for each, that of its first row, or of the row
+  // eight above, whose own piece is `lower` pieces before it. What is taken again is the same. The bias moves the means
   // alone: it is never added to the values.
-  __device__ __forceinline__ void take_spreads(const Walk& walk, const float (&d)[kValues]) const {
-    const int lane = lane_anew(), row = lane / 4;
+  template <class Take>
+  __device__ __forceinline__ void take_spreads(const Walk& walk, const float (&d)[kValues], const Take& take) const {
+    const int lane = lane_anew();
     const int columns = columns_of(walk.column_tile);
     const bool whole = 1 << c_.piece_rows_log2 == kWarpRows;
     const bool first_of_piece = (lane & ((4 << c_.piece_rows_log2) - 1)) == 0;
     const int lower = 8 >> c_.piece_rows_log2;  // pieces from that of the upper row to that of the lower one
     // What is known leaves at once: beside the accumulators there are no registers to keep it.
     const auto deliver = [&](int h, const Spread& s) {
-      if (!first_of_piece || (h == 1 && whole)) return;
-      if (c_.participants == 1) {
-        moment_table()[(row >> c_.piece_rows_log2) + h * lower] = of_group(s);
-      } else {
-        publish(p_.slot.words + task(0, lane).own_word + h * lower * c_.participants, tag_of(walk), s);
-      }
+      if (first_of_piece && (h == 0 || !whole)) take(lane, h * lower, s);
     };
     if (columns == T::kColumns && deliver_ordinary(d, deliver)) return;
     // The scale at which a piece must be measured, four bits for each of the two: there it is delivered, and once.
@@ -429,7 +445,7 @@ class WarpEpilogue {
     const Fragment at(lane);
     const Destination to = {a.y, a.n, a.c_y, a.l_out, first_channel_, {walk.first_sample, walk.first_position, 0}};
     StagedRows<Element, kTiles8> staged(
-        to, at, lane, reinterpret_cast<Element*>(shared_ + p_.plan.staging + warp_ * p_.plan.staging_bytes));
+        to, at, lane, reinterpret_cast<Element*>(shared_ + p_.plan.staging + storing_warp() * p_.plan.staging_bytes));
 #pragma unroll 1
     for (int h = 0; h < 2; ++h) {
 #pragma unroll

@@ -137,7 +137,7 @@ class XRows {
   const Parameters& p_;
   const Input& in_;
   const Config& c_;
-  Walk walk_;
+  typename WalkOf<T>::Type walk_;
   const Element* x_;    // of the tile's first sample
   int first_position_;  // in x, of the tile's first row; negative in the padding
   int length_;          // of plain rows, beyond which there are zeros

@@ -27,16 +27,21 @@ inline PlainFill plain_fill_of(const Config& c, const SharedPlan& plan, int pad_
           c.arranged ? 0 : slot_units * c.x_slots};
 }
 
-inline RawFill raw_fill_of(const Config& c, const SharedPlan& plan, int stride, int element_bytes) {
+inline RawFill raw_fill_of(const Config& c, int x_part_bytes, int stride, int element_bytes) {
   const int group_k8 = element_bytes == 2 ? 2 : 1, k8_bytes = c.rows() * 16, phase_bytes = c.phase_rows * 16;
   const int items = 2 * c.chunk_k16 / group_k8 * static_cast<int>(c.fours.value);
   return {items,
           (items + 31) / 32,
           std::countr_zero(static_cast<unsigned>(stride)),
           group_k8 * k8_bytes,
-          phase_bytes,
-          stride == 2 ? 16 : 2 * phase_bytes,
-          element_bytes == 2 ? k8_bytes : plan.x_part_bytes};
+          stride == 1 ? 16 : phase_bytes,
+          stride == 1   ? 32
+          : stride == 2 ? 16
+                        : 2 * phase_bytes,
+          element_bytes == 2 ? k8_bytes : x_part_bytes,
+          stride == 1   ? 3
+          : stride == 2 ? 2
+                        : 0};
 }
 
 inline int loader_warps_of(const Config& c) {
@@ -53,7 +58,7 @@ inline Parameters parameters_of(const Arguments& arguments, const Config& config
   const auto x = reinterpret_cast<uintptr_t>(arguments.x);
   const bool vectors_of_x = x % 16 == 0 && arguments.l * element_of_x % 16 == 0;
   const bool fours_aligned = config.by_fours && arguments.l % 4 == 0 && x % (4 * element_of_x) == 0;
-  const RawFill raw = raw_fill_of(config, plan, static_cast<int>(arguments.stride), element_of_x);
+  const RawFill raw = raw_fill_of(config, plan.x_part_bytes, static_cast<int>(arguments.stride), element_of_x);
   // A warp that has no unit of a slot for two rounds would not see whether it is empty: its barrier could be two phases
   // behind.
   const bool every_round = raw.units * config.x_slots >= loader_warps;

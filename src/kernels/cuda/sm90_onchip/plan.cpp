@@ -104,7 +104,8 @@ class Candidate {
     if (c_.arranged) {
       lay_out_arranged();
     } else {
-      lead_raw_rows();
+      // Where rows are positions as they are, other copies have it easier.
+      if (wishes_.raw_rows && !c_.wide && p_.stride > 1) lead_raw_rows(p_, c_);
     }
     if (auto reason = choose_rings()) return *reason;
     derive();
@@ -119,29 +120,6 @@ class Candidate {
   }
 
  private:
-  // Inputs that a stride deals to phases are copied as they are, four neighbours at a time, where these are operands of
-  // whole rows of the tile: so it has a multiple of four of them, and begins on one, before what its first tap reads.
-  void lead_raw_rows() {
-    const int64_t element = element_size(p_.dtype);
-    if (!wishes_.raw_rows || c_.wide || c_.samples > 1 || p_.lengths || p_.stride == 1 ||
-        !std::has_single_bit(static_cast<uint64_t>(p_.stride)) || 2 * c_.parts < element || p_.l * element % 4 != 0) {
-      return;
-    }
-    const int64_t lead = quotient_up(p_.pad_left, 4) * 4 - p_.pad_left;
-    const int64_t last_shift = (lead + (p_.k - 1) * p_.dilation) / p_.stride, whole = p_.stride == 2 ? 2 : 1;
-    const int64_t phase_rows = quotient_up(c_.tile_positions + last_shift, whole) * whole;
-    const int64_t rows = quotient_up(phase_rows * p_.stride, 8) * 8;
-    if (rows > kMostRows) return;
-    c_.raw_rows = true;
-    c_.lead = static_cast<int>(lead);
-    c_.first_shift = static_cast<int>(lead / p_.stride);
-    c_.first_phase = static_cast<int>(lead % p_.stride);
-    c_.last_shift = static_cast<int>(last_shift);
-    c_.phase_rows = static_cast<int>(phase_rows);
-    c_.phase_row_divisor = Divisor(static_cast<uint32_t>(phase_rows));
-    c_.slot_rows = Divisor(static_cast<uint32_t>(rows));
-  }
-
   std::optional<std::string> choose_rings() {
     // Half a stage is better than two slots of x, which leave the loaders no time but that of one chunk's products.
     if (fit_rings(kStageBytes / 2, largest_chunk_k16(), 3) || fit_rings(0, 1, 2)) return std::nullopt;
@@ -302,6 +280,27 @@ class Candidate {
 };
 
 }  // namespace
+
+void lead_raw_rows(const Problem& p, Config& c) {
+  const int64_t element = element_size(p.dtype);
+  if (c.samples > 1 || p.lengths || !std::has_single_bit(static_cast<uint64_t>(p.stride)) || 2 * c.parts < element ||
+      p.l * element % 4 != 0) {
+    return;
+  }
+  const int64_t lead = quotient_up(p.pad_left, 4) * 4 - p.pad_left;
+  const int64_t last_shift = (lead + (p.k - 1) * p.dilation) / p.stride, whole = std::max<int64_t>(1, 4 / p.stride);
+  const int64_t phase_rows = quotient_up(c.tile_positions + last_shift, whole) * whole;
+  const int64_t rows = quotient_up(phase_rows * p.stride, 8) * 8;
+  if (rows > kMostRows) return;
+  c.raw_rows = true;
+  c.lead = static_cast<int>(lead);
+  c.first_shift = static_cast<int>(lead / p.stride);
+  c.first_phase = static_cast<int>(lead % p.stride);
+  c.last_shift = static_cast<int>(last_shift);
+  c.phase_rows = static_cast<int>(phase_rows);
+  c.phase_row_divisor = Divisor(static_cast<uint32_t>(phase_rows));
+  c.slot_rows = Divisor(static_cast<uint32_t>(rows));
+}
 
 double estimated_cycles(const Problem& p, const Config& c) {
   const double steps = double(p.k) * c.chunks * c.chunk_k16 * c.warpgroups;

@@ -27,6 +27,11 @@ std::variant<Config, std::string> choose_config(const Problem& problem, const Si
 // Estimated cycles of a launch; what choose_config() minimises.
 double estimated_cycles(const Problem& problem, const Config& config);
 
+// Where inputs can be copied as they are, four neighbours at a time, has the rows of the tile be whole fours of them:
+// as many as that takes, from one that begins a four on, before what its first tap reads. Beside `c.lead`, of chunks
+// and fours nothing is said.
+void lead_raw_rows(const Problem& problem, Config& config);
+
 // 16-bit elements of the packed weight: [block][chunk][tap][k16][part][k8][64 rows][8 channels].
 int64_t packed_elements(const Problem& problem, const Config& config);
 

@@ -41,6 +41,7 @@ struct RawFill {
   int group_bytes;  // from a four to that of the next channels
   int odd, upper;   // from its input 0 to 1, to 2
   int second;       // from the first to the second part, or eight channels
+  int swapped;      // bits of a place in which lanes exchange theirs, if they do
 };
 
 // What a launch receives. What is needed first comes first: parameters are fetched a line at a time, and nothing else

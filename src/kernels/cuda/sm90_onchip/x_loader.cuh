@@ -208,12 +208,32 @@ class XLoader : XRows<T> {
     }
   }
 
+  // All chunks of all tiles, by the loader warps alone.
+  __device__ __forceinline__ void fill(int loader_warp) {
+    constexpr int kThreads = 32 * T::kLoaderWarps;
+    if constexpr (kRaw) {
+      if (p_.raw_fill) return refill_raw(loader_warp, 0, 1);  // slots are empty: the phase before the first is over
+    }
+    const int thread = 32 * loader_warp + static_cast<int>(threadIdx.x) % 32;
+    int slot = 0;
+    uint32_t parity = 1;
+    while (next_tile()) {
+#pragma unroll 1
+      for (int chunk = 0; chunk < c_.chunks; ++chunk) {
+        await_empty(slot, parity);
+        fill_by_items(thread, kThreads, slot, chunk);
+        publish(slot, 1);
+        if (++slot == c_.x_slots) slot = 0, parity ^= 1;
+      }
+    }
+  }
+
   // Everything after the first fill, by the loader warps, with a loader of its own: what one would keep from the first
   // fill would be spilled.
   __device__ __forceinline__ void refill(int loader_warp) {
     constexpr int kThreads = 32 * T::kLoaderWarps;
     if constexpr (kRaw) {
-      if (p_.raw_fill) return refill_raw(loader_warp);
+      if (p_.raw_fill) return refill_raw(loader_warp, c_.x_slots, 0);
     }
     const int thread = 32 * loader_warp + threadIdx.x % 32;
     // By proxy for all that took part in the first fill.
@@ -282,6 +302,13 @@ class XLoader : XRows<T> {
     return (e % 2) * p_.raw.odd + (e / 2) * p_.raw.upper + half * p_.raw.second;
   }
 
+  // The same of what is copied there: where a four's places lie side by side, as with small strides, lanes that would
+  // meet in a bank exchange them.
+  __device__ __forceinline__ int copy_offset(const RawFour& four, int e, int half) const {
+    if constexpr (requires { T::kSwapsPlaces; }) e ^= four.at >> 1 & p_.raw.swapped;
+    return raw_offset(e, half);
+  }
+
   __device__ __forceinline__ void copy_raw(int slot, int unit, int chunk) const {
     const int item = 32 * unit + static_cast<int>(threadIdx.x % 32);
     if (item >= p_.raw.items) return;
@@ -292,13 +319,13 @@ class XLoader : XRows<T> {
     const uint32_t to = ptx::shared_address(shared_) + four.place;
     const bool whole = position >= 0 && position + 4 <= in_.length;
     if (p_.arguments.pad != CONVNORM_ZEROS && !whole) {
-      pad_raw(from - position, position, channels, four.place);
+      pad_raw(from - position, position, channels, four);
     } else if (p_.fours_aligned) {
       constexpr int kBytes = 4 * sizeof(Element), kEach = 16 / kBytes;  // channels of a place
 #pragma unroll
       for (int j = 0; j < kRawChannels; ++j) {
-        ptx::copy_async_or_zeros<kBytes>(to + raw_offset(j / kEach % 4, j / kEach / 4) + j % kEach * kBytes, from,
-                                         whole && j < channels);
+        ptx::copy_async_or_zeros<kBytes>(to + copy_offset(four, j / kEach % 4, j / kEach / 4) + j % kEach * kBytes,
+                                         from, whole && j < channels);
         from += in_.channel_step;
       }
     } else {
@@ -311,7 +338,7 @@ class XLoader : XRows<T> {
 #pragma unroll
           for (int e = 0; e < 4; e += kSome) {
             const int byte = (4 * j + e) * static_cast<int>(sizeof(Element));
-            ptx::copy_async_or_zeros<4>(to + raw_offset(byte / 16, half) + byte % 16, from + e,
+            ptx::copy_async_or_zeros<4>(to + copy_offset(four, byte / 16, half) + byte % 16, from + e,
                                         wanted && is_inside(position + e));
           }
           from += in_.channel_step;
@@ -322,7 +349,8 @@ class XLoader : XRows<T> {
 
   // The same of a four that lies in the padding or ends there. In two halves: all loads of one are on their way at
   // once.
-  __device__ __forceinline__ void pad_raw(const Element* channel, int position, int channels, int place) const {
+  __device__ __forceinline__ void pad_raw(const Element* channel, int position, int channels,
+                                          const RawFour& four) const {
     constexpr int kHalf = kRawChannels / 2;
     const int last = in_.length - 1;
     int from[4];
@@ -344,7 +372,7 @@ class XLoader : XRows<T> {
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        auto* const to = reinterpret_cast<uint4*>(shared_ + place + raw_offset(i, half));
+        auto* const to = reinterpret_cast<uint4*>(shared_ + four.place + copy_offset(four, i, half));
         if constexpr (kPairs) {
           const auto pair = [&](int j, int e) { return __byte_perm(bits[j][e], bits[j][e + 1], 0x5410); };
           *to = make_uint4(pair(2 * i, 0), pair(2 * i, 2), pair(2 * i + 1, 0), pair(2 * i + 1, 2));
@@ -359,11 +387,12 @@ class XLoader : XRows<T> {
   __device__ __forceinline__ void convert_raw(int slot, int unit) const {
     const int item = 32 * unit + static_cast<int>(threadIdx.x % 32);
     if (item >= p_.raw.items) return;
-    unsigned char* const to = shared_ + RawFour(*this, slot, item).place;
+    const RawFour its(*this, slot, item);
+    unsigned char* const to = shared_ + its.place;
     uint32_t bits[8][4];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const uint4 four = *reinterpret_cast<const uint4*>(to + raw_offset(i % 4, i / 4));
+      const uint4 four = *reinterpret_cast<const uint4*>(to + copy_offset(its, i % 4, i / 4));
       bits[i][0] = four.x, bits[i][1] = four.y, bits[i][2] = four.z, bits[i][3] = four.w;
     }
 #pragma unroll
@@ -394,13 +423,13 @@ class XLoader : XRows<T> {
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier(p_.plan.x_full, slot));
   }
 
-  // Nobody waits for an empty slot who has copies on their way: its last products may wait for these.
-  __device__ __forceinline__ void refill_raw(int loader_warp) {
+  // From this chunk of the first tile on, whose slot is empty when its barrier's phase of this parity is over. Nobody
+  // waits for an empty slot who has copies on their way: its last products may wait for these.
+  __device__ __forceinline__ void refill_raw(int loader_warp, int chunk, uint32_t parity) {
     const int units = p_.raw.units;
     bool more = next_tile();
     RawTurn ask(loader_warp), turn = ask;
-    int chunk = c_.x_slots, pending = 0;
-    uint32_t parity = 0;
+    int pending = 0;
     if (chunk == c_.chunks) chunk = 0, more = more && next_tile();
     const auto pass = [&](RawTurn& its) {
       its.unit -= units;

@@ -1,0 +1,7 @@
+#include "kernels/cuda/sm90_in_turn/instance.cuh"
+
+namespace convnorm::cuda::sm90_in_turn {
+
+template void launch_instance<Traits<__nv_bfloat16, 1>>(const Parameters&, cudaStream_t);
+
+}  // namespace convnorm::cuda::sm90_in_turn

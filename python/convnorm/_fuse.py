@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import textwrap
 import threading
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from torch import Tensor, fx, nn
 from . import _patterns, _timing
 from ._export import Exported
 from ._held import LAYERS, Held, Unchanged, is_constant
-from ._report import SLOWER, Choice, Entry, FusionReport
+from ._report import SLOWER, Choice, Entry, FusionReport, in_order
 from .nn import forget, keep_no_weight_of
 
 # Modules inside of a traced one: traced along where they are as small as a block.
@@ -510,7 +511,8 @@ def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
     Raises:
         TypeError: model is no module.
         ValueError: timing without example inputs, or by another name.
-        Whatever the model raises on the example inputs.
+        RuntimeError: the model fails on example inputs that lie on another device.
+        Whatever else the model raises on the example inputs.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a {type(model).__name__}, but it must be a torch.nn.Module")
@@ -523,7 +525,13 @@ def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
     before, calls, modes = None, {}, {module: module.training for module in model.modules()}
     if example_inputs is not None:
         model.eval()
-        before = _run_in_eval_mode(model, example_inputs, calls)
+        try:
+            before = _run_in_eval_mode(model, example_inputs, calls)
+        except Exception as error:
+            for module, mode in modes.items():
+                module.training = mode
+            _check_devices(model, example_inputs, error)
+            raise
     timed = timing or timing is None and example_inputs is not None
     if timed and _timing.any_on_gpu(torch.utils._pytree.tree_leaves(example_inputs)):
         pairs = _timing.Pairs(graphs_alone=True)
@@ -539,7 +547,7 @@ def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
         entries = {name: Entry(name, False, "results changed, so that all was put back") for name in entries}
     for module, mode in modes.items():
         module.training = mode
-    return FusionReport(model, sorted(entries.values(), key=lambda entry: entry.name))
+    return FusionReport(model, in_order(entries.values()))
 
 
 def unfuse(model: nn.Module) -> nn.Module:
@@ -557,6 +565,15 @@ def repack(model: nn.Module) -> None:
     For changes that PyTorch does not count, those through `weight.data`.
     """
     forget(model.parameters())
+
+
+def _check_devices(model: nn.Module, inputs: tuple, error: Exception) -> None:
+    """Says of an example that failed that it is elsewhere than the model; what models move themselves does not fail."""
+    devices = {each.device for each in itertools.chain(model.parameters(), model.buffers())}
+    for each in torch.utils._pytree.tree_leaves(inputs):
+        if isinstance(each, Tensor) and devices and each.device not in devices:
+            raise RuntimeError(f"convnorm: example_inputs hold a tensor on {each.device}, but the model is on "
+                               f"{', '.join(sorted(map(str, devices)))}; move them to one device") from error
 
 
 def _run_in_eval_mode(model: nn.Module, inputs: tuple, calls: Optional[dict[nn.Module, _Call]] = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import logging
 import statistics
 import time
 from typing import Any, Callable, Iterable, Optional
@@ -13,6 +14,8 @@ from torch import Tensor, fx, nn
 
 from . import _patterns
 from .nn import WeightId, keep_no_weight_of, kept_number
+
+_log = logging.getLogger("convnorm")
 
 _SECONDS = 0.3  # of one pair, about; slow ones take at least _FEWEST rounds
 _FEWEST, _MOST = 7, 31
@@ -149,6 +152,7 @@ class Pairs:
             as_one_call = self._call(module, plain, given, "as one call")
             on_gpu = any_on_gpu(given)
             self._known[key] = times_as_fast(as_it_stands, as_one_call, on_gpu, self.graphs_alone)
+            _log.debug("timed %s: %s, %.2f times as fast", match.name, match.describe(), self._known[key])
             if conv is not None and not kept_before:  # the packed weight of a chain that may be left alone
                 keep_no_weight_of(conv)
         return self._known[key]

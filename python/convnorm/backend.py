@@ -15,7 +15,7 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _patterns, _timing
-from ._report import SLOWER, Choice, Entry, FusionReport
+from ._report import SLOWER, Choice, Entry, FusionReport, in_order
 from .nn import WeightId
 
 __all__ = ["convnorm"]
@@ -111,4 +111,4 @@ def _report(graph_module: fx.GraphModule, matcher: _patterns.Matcher, matches: l
     entries += [Entry(match.name, False, SLOWER, choice.slower[match.name]) for match in matches
                 if match.name in choice.slower]
     entries += [Entry(_patterns.name_of(node), False, why) for node, why in matcher.reasons.items()]
-    return FusionReport(graph_module, entries)
+    return FusionReport(graph_module, in_order(entries))

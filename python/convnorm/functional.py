@@ -163,7 +163,8 @@ def conv1d_group_norm(
         slope: of a prelu among them: (1) or (channels there).
         film: scale and shift, (N, channels there) each; after the activation where "film" is not named.
         residual: added, shaped as the result; last where "add" is not named.
-        lengths: (N), int64, in [0, L]: each sample gives what it would give alone, and 0 past its end.
+        lengths: (N), int64, in [0, L]: each sample gives what it would give alone, and 0 past its end. What lies
+            outside of [0, L] is an error on CPUs and clamped on GPUs, where looking would wait for them.
         layout: "ncl", or "nlc" for x, residual and result (N, L, C).
         precision: of float32 on GPUs: "highest", "high" or "medium"; None follows torch.backends.cudnn's switches.
 
@@ -172,7 +173,8 @@ def conv1d_group_norm(
         + 1; C_y is C_out, halved by a glu.
 
     Raises:
-        RuntimeError: a rule of the operator is broken; one sentence names the value and the way out.
+        RuntimeError: a rule of the operator is broken; one sentence names the value and the way out, with the keys of
+            the problem line and what they are called here.
         TypeError: float64 is mixed with other dtypes.
     """
     if num_groups != 0 and gamma is not None and beta is None:

@@ -105,7 +105,8 @@ class Conv1dGroupNorm(nn.Module):
 
     The first arguments are those of a drop-in: parameters `weight`, `bias`, `gamma` and `beta`, initialised bit for bit
     as `nn.Conv1d` and then `nn.GroupNorm` under the same seed. A state_dict of `nn.Sequential(conv, norm)` can be
-    loaded.
+    loaded. Defaults differ from those of `nn.Conv1d`: `kernel_size` is 3, `padding` 1 whatever the kernel (there 0;
+    "same" keeps the length), and `bias` False (there True).
 
     In eval mode the packed weight is kept, per shape of x, and packed again when `weight` changes: by an optimizer's
     step, load_state_dict, `.to()`, an in-place edit. What is written through `weight.data` PyTorch does not count: call
@@ -116,7 +117,7 @@ class Conv1dGroupNorm(nn.Module):
         in_channels, out_channels, num_groups, kernel_size, stride, padding, dilation, eps, affine: as in `nn.Conv1d`
             and `nn.GroupNorm`; `padding` also (left, right), "same" or "causal".
         groups: of the convolution.
-        bias: whether the convolution has one.
+        bias: whether the convolution has one; False unless asked for.
         padding_mode: "zeros", "reflect" or "replicate".
         activation: after the norm, as in `convnorm.functional.conv1d_group_norm`.
         precision: of float32 on GPUs; None follows PyTorch's switches.

@@ -65,7 +65,8 @@ void check_pointer(const Tensor& tensor) {
          tensor.name, tensor.reason);
   }
   if (reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(tensor.element_bytes) != 0) {
-    fail(CONVNORM_INVALID_ARGUMENT, "{} lies at {}, which is not aligned to its elements of {} bytes", tensor.name,
+    fail(CONVNORM_INVALID_ARGUMENT,
+         "{} lies at {}, which is not aligned to its elements of {} bytes; copy it to memory that is", tensor.name,
          tensor.data, tensor.element_bytes);
   }
 }

@@ -53,7 +53,7 @@ Number read_number(std::string_view key, std::string_view text) {
 [[noreturn]] void unknown_value(std::string_view key, std::string_view value, std::span<const std::string_view> names) {
   const std::string_view guess = closest(value, names);
   unreadable("{}={} is not known{}; use one of {}", key, in_quotes(value),
-             guess.empty() ? "" : fmt::format(", did you mean {}?", guess), fmt::join(names, ", "));
+             guess.empty() ? "" : fmt::format(" (did you mean {}?)", guess), fmt::join(names, ", "));
 }
 
 template <int64_t Problem::*kMember>
@@ -201,7 +201,7 @@ size_t find_key(std::string_view name) {
     guess = kKeys[std::find(meanings.begin(), meanings.end(), meant) - meanings.begin()].name;
   }
   unreadable("unknown key {}{}; the keys are {}", in_quotes(name),
-             guess.empty() ? "" : fmt::format(", did you mean {}?", guess), fmt::join(names, ", "));
+             guess.empty() ? "" : fmt::format(" (did you mean {}?)", guess), fmt::join(names, ", "));
 }
 
 void check_characters(std::string_view line) {

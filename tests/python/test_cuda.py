@@ -273,7 +273,8 @@ def test_b070_graph_of_forward_and_backward():
 def test_b072_devices_are_named():
     for name in ("x", "weight", "bias", "gamma", "beta"):
         given = on_gpu(s1())
-        with pytest.raises(RuntimeError, match="cpu.*cuda|cuda.*cpu|CUDA"):
+        said = "weight is on cuda:0, but x is on cpu" if name == "x" else f"{name} is on cpu, but x is on cuda:0"
+        with pytest.raises(RuntimeError, match=said):
             call(S1_LINE, given._replace(**{name: getattr(given, name).cpu()}))
 
 

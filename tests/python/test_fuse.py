@@ -11,6 +11,7 @@ from torch import nn
 
 import convnorm
 from convnorm import _patterns
+from convnorm._report import SLOWER, Entry, FusionReport
 from support import expect_close, x_fill
 
 
@@ -449,3 +450,36 @@ def test_a_layer_that_got_a_forward_pass_of_its_own(change):
     for each in (model, plain):
         change(each[0])
     expect_close(model(*X), plain(*X))
+
+
+def test_the_report_is_in_natural_order_and_gives_its_entries():
+    model = nn.Sequential(*block(6, 8), *block(8, 8), *block(8, 8), *block(8, 8)).eval()
+    report = convnorm.fuse(model)
+    assert [entry.name for entry in report] == ["1", "4", "7", "10"]
+    assert list(report) == report.entries
+
+
+def test_what_is_slower_is_never_said_to_be_as_fast():
+    report = str(FusionReport(nn.Identity(), [Entry("0", False, SLOWER, 0.999), Entry("1", False, SLOWER, 0.5),
+                                              Entry("2", True, "conv", 1.004)]))
+    assert "0.99 times" in report and "0.50 times" in report and report.count("1.00 times") == 1
+
+
+class Elsewhere(nn.Module):
+    """Stands for a model on a GPU, which refuses what lies on CPUs."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(1, device="meta"))
+
+    def forward(self, x):
+        raise RuntimeError("Input type and weight type should be the same")
+
+
+def test_an_example_on_another_device_is_named_and_modes_stay():
+    model = Elsewhere().train()
+    with pytest.raises(RuntimeError, match="example_inputs hold a tensor on cpu, but the model is on meta") as refusal:
+        convnorm.fuse(model, (torch.ones(1), ))
+    assert "should be the same" in str(refusal.value.__cause__) and model.training
+    with pytest.raises(RuntimeError, match="^Input type"):
+        convnorm.fuse(model, (torch.ones(1, device="meta"), ))

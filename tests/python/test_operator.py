@@ -317,3 +317,18 @@ def test_b009_identity_convolution():
     x = torch.tensor([[[1.0, 2, 3, 4, 5]]])
     expect_close(
         call("cg=1,g=1", Operands(x, identity(1)))[0, 0], torch.tensor([-1.41421, -0.70711, 0, 0.70711, 1.41421]))
+
+
+@pytest.mark.parametrize("given, said", [
+    (dict(x=torch.ones(2, 6, 20, dtype=torch.int32)), r"x has dtype int32, .*; convert x$"),
+    (dict(x=torch.ones(2, 6, 20, dtype=torch.bool)), r"x has dtype bool, .*; convert x$"),
+    (dict(lengths=torch.tensor([3, 4], dtype=torch.int32)),
+     r"lengths has dtype int32, but it must have int64; convert lengths$"),
+    (dict(num_groups=7), r"g=7 does not divide o=8.*\(o: C_out of weight, g: num_groups\)$"),
+    (dict(stride=0), r"s=0 must be at least 1 \(s: stride\)$"),
+    (dict(activation="Mish"), r'post="Mish" is not known \(did you mean mish\?\); use one of .*\(post: activation\)$'),
+])
+def test_refusals_speak_python(given, said):
+    arguments = {"x": x_fill(2, 6, 20), "weight": torch.ones(8, 6, 3), "num_groups": 4, **given}
+    with pytest.raises(RuntimeError, match=said):
+        conv1d_group_norm(**arguments)

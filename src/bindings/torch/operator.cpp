@@ -29,6 +29,22 @@ std::string name_of(ScalarType type) {
       return "bfloat16";
     case ScalarType::Double:
       return "float64";
+    case ScalarType::Byte:
+      return "uint8";
+    case ScalarType::Char:
+      return "int8";
+    case ScalarType::Short:
+      return "int16";
+    case ScalarType::Int:
+      return "int32";
+    case ScalarType::Long:
+      return "int64";
+    case ScalarType::Bool:
+      return "bool";
+    case ScalarType::ComplexFloat:
+      return "complex64";
+    case ScalarType::ComplexDouble:
+      return "complex128";
     default:
       return torch::headeronly::toString(type);
   }
@@ -55,8 +71,10 @@ convnorm_dtype io_dtype(const Tensor& x) {
       return CONVNORM_BF16;
     default:
       refuse("x has dtype " + name_of(x.scalar_type()) +
-             ", but the operator computes float32, float16 and bfloat16; convert x, or call "
-             "convnorm.functional.conv1d_group_norm, which composes float64 of PyTorch's operators");
+             ", but the operator computes float32, float16 and bfloat16; convert x" +
+             (x.scalar_type() == ScalarType::Double
+                  ? ", or call convnorm.functional.conv1d_group_norm, which composes float64 of PyTorch's operators"
+                  : ""));
   }
 }
 
@@ -65,6 +83,28 @@ void check_device(const char* name, const Tensor& tensor, const Tensor& x) {
     refuse(std::string(name) + " is on " + device_of(tensor) + ", but x is on " + device_of(x) +
            "; move them to one device");
   }
+}
+
+// PyTorch chooses the backend by any of the tensors; refused is x where the others are of another kind.
+void check_kind(const Backend& backend, const Inputs& in) {
+  const auto of_kind = [&](const Tensor& tensor) { return tensor.is_cpu() == (backend.device == CONVNORM_CPU); };
+  if (of_kind(in.x)) return;
+  if (of_kind(in.weight)) check_device("weight", in.weight, in.x);
+  const std::pair<const char*, const OptionalTensor*> others[] = {
+      {"bias", &in.bias},
+      {"gamma", &in.gamma},
+      {"beta", &in.beta},
+      {"lengths", &in.lengths},
+      {"pre_slope", &in.pre_slope},
+      {"post_slope", &in.post_slope},
+      {"film_scale", &in.film_scale},
+      {"film_shift", &in.film_shift},
+      {"residual", &in.residual},
+  };
+  for (const auto& [name, tensor] : others) {
+    if (*tensor && of_kind(**tensor)) check_device(name, **tensor, in.x);
+  }
+  refuse("x is on " + device_of(in.x) + ", but " + backend.name + " was to compute it; move all tensors to one device");
 }
 
 void check_shape(const char* name, const Tensor& tensor, std::initializer_list<int64_t> wanted) {
@@ -112,10 +152,7 @@ PlanCache& plan_cache() {
 std::shared_ptr<const Plan> plan_for(const Backend& backend, const Inputs& in) {
   check_rank_3("x", in.x, channels_last(in.attributes) ? "(N, L, C_in)" : "(N, C_in, L)");
   check_rank_3("weight", in.weight, in.phases ? "(C_in, C_out, K)" : "(C_out, C_in/groups, K)");
-  if (in.x.is_cpu() != (backend.device == CONVNORM_CPU)) {
-    refuse("x is on " + device_of(in.x) + ", but another tensor is on a device of the kind " + backend.name +
-           "; move them to one device");
-  }
+  check_kind(backend, in);
   if (in.gamma.has_value() != in.beta.has_value()) {
     refuse(std::string(in.gamma ? "gamma is given without beta" : "beta is given without gamma") +
            "; give both or none");
@@ -212,7 +249,7 @@ class Arguments {
     check_device(name, tensor, x_);
     if (tensor.scalar_type() != wanted) {
       refuse(std::string(name) + " has dtype " + name_of(tensor.scalar_type()) + ", but it must have " +
-             name_of(wanted));
+             name_of(wanted) + "; convert " + name);
     }
   }
 

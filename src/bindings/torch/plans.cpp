@@ -1,7 +1,9 @@
 #include "bindings/torch/plans.hpp"
 
+#include <cctype>
 #include <functional>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace convnorm_torch {
@@ -42,12 +44,36 @@ std::shared_ptr<const Plan> create(const convnorm_problem& problem, const convno
   return plan;
 }
 
+// A library's sentence with what its keys are called in Python, because its reader may never have seen a problem line.
+std::string with_python_names(const std::string& sentence) {
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"n", "batch of x"},     {"c", "channels of x"}, {"l", "length of x"}, {"o", "C_out of weight"},
+      {"k", "K of weight"},    {"s", "stride"},        {"d", "dilation"},    {"p", "padding"},
+      {"pad", "padding_mode"}, {"cg", "groups"},       {"g", "num_groups"},  {"affine", "gamma and beta"},
+      {"post", "activation"},
+  };
+  std::string names;
+  for (const auto& [key, name] : kNames) {
+    const std::string wanted = std::string(key) + "=";
+    for (size_t at = sentence.find(wanted); at != std::string::npos; at = sentence.find(wanted, at + 1)) {
+      if (at != 0 && (std::isalnum(static_cast<unsigned char>(sentence[at - 1])) || sentence[at - 1] == '_')) continue;
+      names += (names.empty() ? " (" : ", ") + std::string(key) + ": " + name;
+      break;
+    }
+  }
+  return names.empty() ? sentence : sentence + names + ")";
+}
+
 std::shared_ptr<const Plan> create(const PlanKey& key) {
-  convnorm_problem problem;
-  expect_ok(convnorm_problem_parse(problem_line(key).c_str(), &problem));
-  return create(
-      problem,
-      {.device = key.device, .threads = key.threads, .path = nullptr, .target = nullptr, .constant_weights = 0});
+  try {
+    convnorm_problem problem;
+    expect_ok(convnorm_problem_parse(problem_line(key).c_str(), &problem));
+    return create(
+        problem,
+        {.device = key.device, .threads = key.threads, .path = nullptr, .target = nullptr, .constant_weights = 0});
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(with_python_names(error.what()));
+  }
 }
 
 }  // namespace

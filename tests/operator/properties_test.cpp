@@ -51,8 +51,9 @@ void pick_post(Problem& p) {
 
 // Whatever is drawn is a valid problem, so that shrinking never leaves the grammar.
 Problem draw_problem() {
-  const bool small_l = rarely(3);                // few positions and wide channels
-  const bool raw_audio = !small_l && rarely(4);  // many channels from few inputs
+  const bool small_l = rarely(3);                                 // few positions and wide channels
+  const bool raw_audio = !small_l && rarely(4);                   // many channels from few inputs
+  const bool many_samples = !small_l && !raw_audio && rarely(5);  // more than a GPU has multiprocessors
   Problem p = default_problem();
   p.n = rarely(12) ? 0 : pick({1, 2, 3});
   p.o = pick(kSizes), p.c = pick(kSizes);
@@ -69,6 +70,10 @@ Problem draw_problem() {
     p.o = std::max<int64_t>(p.o, 16 * p.conv_groups) / p.conv_groups * p.conv_groups;
   } else {
     p.l = pick(kLengths);
+  }
+  if (many_samples) {
+    p.n = 160, p.l = pick({80, 97, 112});
+    p.conv_groups = 1, p.c = pick({1, 2, 3}), p.o = pick({4, 8, 16});
   }
   p.k = raw_audio ? pick({2, 3, 4, 5, 8}) : pick(kTaps);
   p.stride = rarely(2) ? pick(kStrides) : 1;

@@ -28,7 +28,10 @@ constexpr const char* kLines[] = {
     "n=9,c=30,l=4002,o=64,k=4,s=2,p=1,pad=reflect,g=8,bias=1,post=relu+tanh",
     "n=16,c=30,l=3001,o=60,k=7,s=3,p=3,pad=replicate,g=15,bias=1",
     "n=16,c=24,l=1001,o=24,k=3,d=9,p=9,g=3,affine=0",
-    "n=16,c=24,l=900,o=128,k=64,p=32,g=4",
+    "n=16,c=24,l=900,o=64,k=64,p=32,g=4",
+    // Slots of x with fewer units than there are warps that load, one chunk a tile, which three warpgroups give back.
+    "n=150,c=16,l=192,o=64,k=40,g=1",
+    "n=150,c=8,l=208,o=64,k=12,d=5,g=1",
 };
 
 TEST_F(Sm90InTurnCalls, EveryOption) {

@@ -43,7 +43,10 @@ void check(const Problem& problem, const Config& c) {
   EXPECT_EQ(c.stage_taps * c.tap_groups, problem.k);
   // The pieces of a group in all tiles of a CTA are one for each lane.
   EXPECT_LE(c.held << c.group_pieces_log2, 32);
-  EXPECT_EQ(c.words, c.members > 1 ? sm90_in_turn::kRounds * c.teams * c.tile_groups * c.member_places : 0);
+  // With room for what a warp reads at once behind the last group's words.
+  EXPECT_EQ(c.words, c.members > 1
+                         ? sm90_in_turn::kRounds * c.teams * c.tile_groups * c.members + sm90_in_turn::kMemberPlaces
+                         : 0);
   // A stage is asked for by who gives its slot back, for the same tile or for the next one.
   EXPECT_LE(c.weight_slots, c.stages_per_block());
   if (c.resident) {

@@ -59,7 +59,7 @@ class Result {
       if (thread_ == kThreads) {
         for (int i = 0; i < kResultBuffers; ++i) ptx::mbarrier_init(filled(i), kWarps), ptx::mbarrier_init(sent(i), 1);
       }
-      for (int i = 0; i < kWindowBarriers; ++i) __syncthreads();
+      for (int i = 0; i < kWindowBarriers; ++i) await_all();
       return send_tiles(first_position());
     }
     begin_window();
@@ -73,6 +73,12 @@ class Result {
 
  private:
   static constexpr int kWindowBarriers = sizeof(Element) == 4 ? 2 : 1;  // of the CTA, until tiles begin
+
+  // By all warps of the CTA, each at its own place in the code, where __syncthreads() has to be one for all.
+  static __device__ __forceinline__ void await_all() {
+    constexpr int kWindow = 1;
+    ptx::named_barrier(kWindow, kResultThreads);
+  }
 
   // Warps that compute have left a tile in this buffer; the copy engine has read it.
   __device__ __forceinline__ uint32_t filled(int buffer) const { return barriers_ + 16 * buffer; }
@@ -131,7 +137,7 @@ class Result {
 
   __device__ __forceinline__ void end_window() const {
     ptx::wait_copies<0>();
-    __syncthreads();
+    await_all();
     if constexpr (sizeof(Element) == 4) {
       const float* const given = p_.given.inputs + unit() * (1 + channels());
       const float scale = *given;
@@ -149,7 +155,7 @@ class Result {
           recompute::split((own - centre) * scale, (next - other) * scale, to[i], to[i + upper_to_lower]);
         }
       }
-      __syncthreads();
+      await_all();
     }
   }
 

@@ -11,7 +11,7 @@ inline constexpr int kColumns = 112;      // of a tile
 inline constexpr int kBlocks = 2;         // of 64 channels, of a tile
 inline constexpr int kTurns = 3;          // warpgroups that compute, one tile each
 inline constexpr int kLoaderWarps = 4;    // of x
-inline constexpr int kMemberPlaces = 96;  // words that a warp reads at once
+inline constexpr int kMemberPlaces = 96;  // words that a warp reads at once, be there as many or not
 inline constexpr int kMostTaps = 64;      // whose rows a launch receives
 
 // Domains that are on their way in a CTA at the same time are fewer than this.
@@ -23,15 +23,14 @@ inline constexpr int kDomainPlaces = 4;
 inline constexpr int kRounds = 8;
 
 struct Config : sm90_onchip::Config {
-  int held;           // tiles of a domain in a CTA, at most: columns side by side
-  int domain_ctas;    // CTAs side by side along L
-  int members;        // CTAs with a part of a group, each of which publishes one word for it, unless it is one
-  int member_places;  // of their words, of which as many as a warp reads at once exist, whether they are written or not
-  Divisor member_columns;       // domain_ctas
-  int tile_groups;              // that have channels in a tile
-  int tile_pieces;              // by warps, of all groups of a tile
-  int group_pieces_log2;        // of a group in a tile
-  bool resident;                // weights stay: all stages have a slot, and all tiles of a CTA have the same channels
+  int held;                // tiles of a domain in a CTA, at most: columns side by side
+  int domain_ctas;         // CTAs side by side along L
+  int members;             // CTAs with a part of a group, each of which publishes one word for it, unless it is one
+  Divisor member_columns;  // domain_ctas
+  int tile_groups;         // that have channels in a tile
+  int tile_pieces;         // by warps, of all groups of a tile
+  int group_pieces_log2;   // of a group in a tile
+  bool resident;           // weights stay: all stages have a slot, and all tiles of a CTA have the same channels
   Divisor weight_ring, x_ring;  // weight_slots, x_slots
 };
 

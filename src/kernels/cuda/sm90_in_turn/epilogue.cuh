@@ -180,7 +180,7 @@ class TurnEpilogue : public WarpEpilogue<T> {
   }
   __device__ __forceinline__ ptx::Word* words_of(const TurnWalk& walk, int group) const {
     const unsigned team = walk.round() % kRounds * c_.teams + blockIdx.y;
-    return p_.slot.words + (team * config().tile_groups + group) * config().member_places;
+    return p_.slot.words + (team * config().tile_groups + group) * config().members;
   }
 
   // Values of a group in a tile, or in all tiles of a CTA in column `column` of CTAs.

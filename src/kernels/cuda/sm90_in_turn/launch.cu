@@ -13,9 +13,10 @@ Parameters parameters_of(const Arguments& arguments, const Config& c, const Sync
   const auto x = reinterpret_cast<uintptr_t>(arguments.x);
   const SharedPlan plan(c, element);
   const sm90_onchip::RawFill raw = sm90_onchip::raw_fill_of(c, plan.x_part_bytes, stride, element);
-  // A warp that has no unit of a slot for two rounds would not see whether it is empty: its barrier could be two phases
-  // behind.
-  const bool raw_fill = c.raw_rows && x % 4 == 0 && raw.units * c.x_slots >= kLoaderWarps;
+  // A warp that fills a slot must have had a unit of the chunk that was there before: it has waited for no other, and
+  // tiles give back their chunks in any order, so that the barrier could be two phases behind.
+  const bool same_warps = raw.units >= kLoaderWarps || raw.units * c.x_slots % kLoaderWarps == 0;
+  const bool raw_fill = c.raw_rows && x % 4 == 0 && same_warps;
   // Rows of y start on eight bytes, are staged, or would start on eight bytes if y did.
   const Store store = c.staged                                            ? Store::kStaged
                       : reinterpret_cast<uintptr_t>(arguments.y) % 8 == 0 ? Store::kVectors

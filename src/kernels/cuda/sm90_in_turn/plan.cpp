@@ -104,8 +104,8 @@ class Candidate {
     c_.tile_pieces = c_.tile_groups * group_pieces;
     c_.members = c_.team_ctas;
     c_.member_columns = Divisor(static_cast<uint32_t>(c_.domain_ctas));
-    c_.member_places = static_cast<int>(quotient_up(c_.members, kMemberPlaces)) * kMemberPlaces;
-    c_.words = c_.members > 1 ? kRounds * c_.teams * c_.tile_groups * c_.member_places : 0;
+    // A warp reads as many at once as kMemberPlaces, behind the last group too.
+    c_.words = c_.members > 1 ? kRounds * c_.teams * c_.tile_groups * c_.members + kMemberPlaces : 0;
     c_.participants = 1;  // warps publish nothing
     c_.staged = sizes_.l_out * element_size(p_.dtype) % 8 != 0;
     return std::nullopt;

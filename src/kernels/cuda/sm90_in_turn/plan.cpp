@@ -74,7 +74,6 @@ class Candidate {
     sm90_onchip::lead_raw_rows(p_, c_);
     if (auto reason = choose_rings()) return *reason;
     c_.slot_items = 2 * c_.chunk_k16 * c_.rows();
-    c_.by_fours = std::has_single_bit(static_cast<uint64_t>(p_.stride));
     c_.fours = Divisor(static_cast<uint32_t>(quotient_up(int64_t{c_.phase_rows} * p_.stride, 4)));
     return c_;
   }

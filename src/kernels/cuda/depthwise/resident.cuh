@@ -180,11 +180,9 @@ class ResidentRows {
         __syncwarp();
       }
     }
-    if (round > 0) {
-      ptx::fence_proxy_async();  // what was read and written here comes before the next copy
-      __syncwarp();
-    }
+    if (round > 0) ptx::fence_proxy_async();  // what was read and written here comes before the next copy in bulk
 #endif
+    if (round > 0) __syncwarp();
     // Each lane one parameter of one of the warp's jobs, all at the same time.
     constexpr int kParameters = sizeof(ChannelParameters) / sizeof(float);
     static_assert(kMostHeld <= kWarps * 32 / kParameters);
@@ -232,8 +230,8 @@ class ResidentRows {
   }
 
   // Where the sums of a row start and what distances are taken from. Sums may start from a bias that lacks the
-  // reference already: a row of equal values then has a distance that is not quite zero, which counts only beside a
-  // tiny eps.
+  // reference already: a row of equal values then has a distance that is not quite zero, as far as the reference is
+  // rounded, which counts beside a tiny eps.
   struct Start {
     float bias, slope, reference;
     bool apart;  // there is an op before the norm, or the reference is subtracted apart

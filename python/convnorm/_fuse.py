@@ -523,13 +523,17 @@ def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
     if isinstance(example_inputs, Tensor):
         example_inputs = (example_inputs,)
     before, calls, modes = None, {}, {module: module.training for module in model.modules()}
+
+    def restore_modes() -> None:
+        for module, mode in modes.items():
+            module.training = mode
+
     if example_inputs is not None:
         model.eval()
         try:
             before = _run_in_eval_mode(model, example_inputs, calls)
         except Exception as error:
-            for module, mode in modes.items():
-                module.training = mode
+            restore_modes()
             _check_devices(model, example_inputs, error)
             raise
     timed = timing or timing is None and example_inputs is not None
@@ -545,8 +549,7 @@ def fuse(model: nn.Module, example_inputs: Union[None, Tensor, tuple] = None, *,
     if before is not None and not _close(before, _run_in_eval_mode(model, example_inputs)):
         unfuse(model)
         entries = {name: Entry(name, False, "results changed, so that all was put back") for name in entries}
-    for module, mode in modes.items():
-        module.training = mode
+    restore_modes()
     return FusionReport(model, in_order(entries.values()))
 
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "plan/plan.hpp"
@@ -59,30 +60,25 @@ std::vector<Row> floor_rows(const Accounting& cost, const Sizes& sizes, const cu
                     cost.min_bytes, gpu.bandwidth_gbps);
 }
 
+// What each of some other paths said: [{"path": ..., `key`: ...}], and in words.
+template <class Said, class InWords>
+Row paths_row(const convnorm_plan& plan, const char* name, const char* key, const Said& said, const InWords& in_words) {
+  Json list = Json::array();
+  std::string text;
+  for (const auto& [path, what] : said) {
+    list.push_back({{"path", path}, {key, what}});
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", path, in_words(what));
+  }
+  const char* none = plan.path_was_named ? "not asked: the path was named" : "none";
+  return {name, list, text.empty() ? none : text};
+}
+
 // What the planner compares. On CPUs it goes by the order of the paths and knows no times.
 void add_expected_times(const convnorm_plan& plan, std::vector<Row>& result) {
   const double expected_us = plan.executable->expected_us();
   if (expected_us == 0) return;
   result.push_back({"expected_us", expected_us, duration(expected_us) + ", as the planner reckons"});
-  Json alternatives = Json::array();
-  std::string text;
-  for (const auto& [name, us] : plan.alternatives) {
-    alternatives.push_back({{"path", name}, {"expected_us", us}});
-    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", name, duration(us));
-  }
-  const char* none = plan.path_was_named ? "not asked: the path was named" : "none";
-  result.push_back({"alternatives", alternatives, text.empty() ? none : text});
-}
-
-Row refusals_row(const convnorm_plan& plan) {
-  Json refusals = Json::array();
-  std::string text;
-  for (const auto& [name, reason] : plan.refusals) {
-    refusals.push_back({{"path", name}, {"reason", reason}});
-    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", name, reason);
-  }
-  const char* none = plan.path_was_named ? "not asked: the path was named" : "none";
-  return {"refusals", refusals, text.empty() ? none : text};
+  result.push_back(paths_row(plan, "alternatives", "expected_us", plan.alternatives, duration));
 }
 
 std::vector<Row> rows(const convnorm_plan& plan, const convnorm_machine* machine) {
@@ -131,7 +127,7 @@ std::vector<Row> rows(const convnorm_plan& plan, const convnorm_machine* machine
   }
   result.insert(result.end(), floor.begin(), floor.end());
   add_expected_times(plan, result);
-  result.push_back(refusals_row(plan));
+  result.push_back(paths_row(plan, "refusals", "reason", plan.refusals, std::identity{}));
 
   const std::vector<std::string> guarantees = {
       implementation.determinism,

@@ -26,6 +26,9 @@ Answer consider(const Implementation& implementation, const PlanRequest& request
   return implementation.consider(request);
 }
 
+// As cuda::kUseTheCpu.
+constexpr char kUseTheGpu[] = "use CONVNORM_CUDA (--device cuda)";
+
 bool among(const std::vector<const char*>& names, std::string_view name) {
   return std::ranges::any_of(names, [name](const char* each) { return name == each; });
 }
@@ -42,7 +45,7 @@ void require_path_of(convnorm_device device, const char* path) {
          path_names(registry(device)));
   }
   if (device == CONVNORM_CPU && has(CONVNORM_CUDA)) {
-    fail(CONVNORM_INVALID_ARGUMENT, "path {} is one of GPUs; use CONVNORM_CUDA (--device cuda), or one of {}", path,
+    fail(CONVNORM_INVALID_ARGUMENT, "path {} is one of GPUs; {}, or one of {}", path, kUseTheGpu,
          path_names(registry(device)));
   }
 }
@@ -79,8 +82,8 @@ std::string choose_target(const char* wanted) {
     fail(CONVNORM_UNSUPPORTED, "target {} is not in this machine; use one of {}", wanted, choices);
   }
   if (std::string_view(wanted).starts_with("sm_")) {
-    fail(CONVNORM_INVALID_ARGUMENT, "target {} is one of GPUs; use CONVNORM_CUDA (--device cuda), or one of {}",
-         in_quotes(wanted), choices);
+    fail(CONVNORM_INVALID_ARGUMENT, "target {} is one of GPUs; {}, or one of {}", in_quotes(wanted), kUseTheGpu,
+         choices);
   }
   fail(CONVNORM_INVALID_ARGUMENT, "target {} is not in this build; use one of {}", in_quotes(wanted), choices);
 }

@@ -106,7 +106,7 @@ class TurnEpilogue : public WarpEpilogue<T> {
         for (int i = 0; i < kValues; ++i) d[i] = formula(d[i], argument);
       });
     }
-    if (p_.store == Store::kStaged) return stage(walk, d);
+    if (p_.store == Store::kStaged) return Base::store_staged(walk, d);
     const int columns = Base::stored_columns_of(walk);
     Element* const to = Base::row_of_y(walk, channel);
 #pragma unroll
@@ -139,29 +139,6 @@ class TurnEpilogue : public WarpEpilogue<T> {
     const typename Base::Norm norm = {moments.x - parameters.bias, moments.y * parameters.gamma, parameters.beta};
 #pragma unroll
     for (int i = 0; i < kRow; ++i) d[place(h, i)] = norm(d[place(h, i)]);
-  }
-
-  // Rows that do not start on eight bytes. The lower one takes the upper one's place, so that the code exists once.
-  __device__ __forceinline__ void stage(const TurnWalk& walk, float (&d)[kValues]) const {
-    const Arguments& a = p_.arguments;
-    const int lane = Base::lane_anew();
-    const Fragment at(lane);
-    const Destination to = {a.y, a.n, a.c_y, a.l_out, first_channel_, {walk.first_sample, walk.first_position, 0}};
-    StagedRows<Element, T::kTiles8> staged(
-        to, at, lane,
-        reinterpret_cast<Element*>(shared_ + p_.plan.staging + this->storing_warp() * p_.plan.staging_bytes));
-#pragma unroll 1
-    for (int h = 0; h < 2; ++h) {
-#pragma unroll
-      for (int first = 0; first < kRow; first += 8) {
-        float step[8];
-#pragma unroll
-        for (int i = 0; i < 8; ++i) step[i] = first + i < kRow ? d[place(0, first + i)] : 0.0f;
-        staged.put(step, h, first / 2);
-      }
-#pragma unroll
-      for (int i = 0; i < kRow; ++i) d[place(0, i)] = d[place(1, i)];
-    }
   }
 
   __device__ __forceinline__ const Config& config() const { return p_.config; }

@@ -14,7 +14,7 @@ void launch_instance(const Parameters& parameters, cudaStream_t stream) {
   shape.grid = dim3(c.domain_ctas, c.teams, c.domain_row_tiles);
   shape.block = dim3(T::kThreads);
   shape.shared_bytes = parameters.plan.bytes;
-  shape.cooperative = c.members > 1;  // CTAs wait for each other
+  shape.cooperative = c.exchanges();  // CTAs wait for each other
   launch("sm90_in_turn", in_turn<T>, shape, stream, parameters);
 }
 

@@ -33,7 +33,7 @@ struct PlainFill {
   int units;
 };
 
-// Where raw fours of a slot go (x_loader.cuh), as byte offsets.
+// Where raw fours of a slot go (raw_rows.cuh), as byte offsets.
 struct RawFill {
   int items;  // fours
   int units;  // of 32 of them

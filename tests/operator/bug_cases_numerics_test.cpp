@@ -41,6 +41,27 @@ TEST(BugCases, B007_OneElementPerGroupIsExactlyBeta) {
   expect_everywhere(plain, std::vector<double>(7 * 27, 0.0), 0);
   const Inputs affine = identity_case("n=7,c=27,l=1,o=27,k=1,cg=27,g=27");
   expect_everywhere(affine, repeated({affine.beta.begin(), affine.beta.end()}, 7 * 27), 0);
+  // The only output of a filter that lies mostly in the padding, far from the bias.
+  Inputs dilated = identity_case("n=1,c=8,l=1,o=8,k=3,d=8,p=8,cg=8,g=8,bias=1,affine=0");
+  dilated.x.assign(dilated.x.size(), 9.9e9f);
+  expect_everywhere(dilated, std::vector<double>(8, 0.0), 0);
+}
+
+// Not reported. Sums of such values, and the scales at which small distances are squared, leave fp32's range.
+TEST(BugCases, EqualValuesOfAnySizeAreExactlyBeta) {
+  for (const char* line : {"n=2,c=16,l=640,o=64,k=1,g=2,affine=0", "n=3,c=16,l=777,o=128,k=1,g=4,affine=0",
+                           "n=4,c=32,l=16,o=32,k=1,g=4,affine=0", "n=1,c=256,l=4,o=256,k=1,g=1,affine=0",
+                           "n=34,c=8,l=66,o=512,k=1,g=4,affine=0,dtype=bf16", "n=2,c=1,l=4000,o=16,k=1,g=16,affine=0",
+                           "n=2,c=16,l=900,o=16,k=1,cg=16,g=1,affine=0"}) {
+    for (const float value : {0x1p-100f, 0x1p20f, 0x1p50f, 0x1p100f}) {
+      Inputs in = make_inputs(line);
+      in.x.assign(in.x.size(), value);
+      // One tap of weight 1 for each output.
+      const size_t row = in.w.size() / static_cast<size_t>(in.problem.o);
+      for (size_t i = 0; i < in.w.size(); ++i) in.w[i] = i % row == i / row % row ? 1.0f : 0.0f;
+      expect_everywhere(in, std::vector<double>(static_cast<size_t>(in.problem.n * in.problem.o * in.problem.l), 0), 0);
+    }
+  }
 }
 
 TEST(BugCases, B009_VarianceIsBiased) {

@@ -99,14 +99,26 @@ TEST_F(Depthwise, ManyDomainsOneAfterTheOther) { expect_right(make_inputs("n=300
 // Rows that stay with their warps, in several rounds: what arrives next takes the place of what was stored.
 TEST_F(Depthwise, RoundsOfResidentRows) {
   for (const char* line : {"n=150,c=16,l=3200,o=16,k=3,d=128,p=128,cg=16,g=1,bias=1,post=relu",
-                           "n=140,c=16,l=3000,o=16,k=3,d=8,p=8,cg=16,g=1,pre=prelu,lengths=1"}) {
+                           "n=140,c=16,l=3000,o=16,k=3,d=8,p=8,cg=16,g=1,pre=prelu,lengths=1",
+                           "n=150,c=16,l=3201,o=16,k=3,d=128,p=100:127,cg=16,g=1,bias=1",
+                           "n=140,c=16,l=3003,o=16,k=3,d=4,p=1:6,cg=16,g=1,post=silu"}) {
     for (const char* dtype : {"f32", "bf16"}) expect_right(make_inputs(std::string(line) + ",dtype=" + dtype));
   }
 }
 
+// Warps with several rows each, up to all that a CTA may hold.
+TEST_F(Depthwise, ManyResidentRowsACta) {
+  for (const char* line : {"n=264,c=20,l=300,o=20,k=3,d=4,p=4,cg=20,g=1", "n=264,c=64,l=200,o=64,k=3,d=4,p=4,cg=64,g=1",
+                           "n=500,c=40,l=300,o=40,k=3,d=12,p=12,cg=40,g=1,bias=1,lengths=1",
+                           "n=40,c=512,l=400,o=512,k=3,d=8,p=8,cg=512,g=1,pre=prelu"}) {
+    for (const char* dtype : {"f32", "f16"}) expect_right(make_inputs(std::string(line) + ",dtype=" + dtype));
+  }
+}
+
+// Beyond fp32's range: squares, and for the largest the root of a CTA's sum of them.
 TEST_F(Depthwise, SquaresThatFp32DoesNotHold) {
   for (const char* conv : {"k=3,d=128,p=128", "k=3,d=8,p=8,pre=relu", "k=3,p=1"}) {
-    for (const float factor : {1e22f, 1e-22f}) {
+    for (const float factor : {3e37f, 1e22f, 1e-22f}) {
       Inputs in =
           make_inputs(std::string("n=1,c=530,l=1300,o=530,cg=530,g=2,eps=1e-50,affine=0,") + conv, Fill::uniform);
       for (float& x : in.x) x *= factor;
@@ -115,12 +127,18 @@ TEST_F(Depthwise, SquaresThatFp32DoesNotHold) {
   }
 }
 
-// The mean is all that there is: what is left of a distance must not be blown up.
+// The mean is all that there is: what is left of a distance must not be blown up. Rows that pass through, and rows that
+// stay.
 TEST_F(Depthwise, EqualValuesBesideATinyEps) {
-  for (const char* eps : {"1e-5", "1e-12", "1e-14"}) {
-    Inputs in = make_inputs(std::string("n=1,c=530,l=1300,o=530,k=3,d=128,cg=530,g=530,bias=1,eps=") + eps);
-    std::fill(in.x.begin(), in.x.end(), 0.3f);
-    expect_right(in);
+  for (const char* shape : {"n=1,c=530,l=1300,o=530,k=3,d=128,cg=530,g=530,bias=1",
+                            "n=1,c=132,l=1300,o=132,k=3,d=128,cg=132,g=132,bias=1"}) {
+    for (const char* eps : {"1e-5", "1e-12", "1e-14"}) {
+      for (const float value : {0.3f, 1e5f, 9.9e9f}) {
+        Inputs in = make_inputs(std::string(shape) + ",eps=" + eps);
+        std::fill(in.x.begin(), in.x.end(), value);
+        expect_right(in);
+      }
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 // The path that infers statistics from moments of the inputs: signals on which such an inference goes wrong if it is
 // done carelessly, and those on which it must step aside.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,10 +96,13 @@ TEST_F(Moments, NaNStaysInItsSample) {
 }
 
 TEST_F(Moments, ValuesWhoseSquaresOverflow) {
-  Inputs in = make_inputs("n=1,c=1,l=600,o=16,k=2,g=16,affine=0", Fill::uniform);
-  for (size_t i = 0; i < in.x.size(); ++i) in.x[i] = i % 2 == 0 ? 1e30f : -5e29f;
-  for (size_t i = 0; i < in.w.size(); ++i) in.w[i] = i % 2 == 0 ? 1.0f : 0.25f;
-  expect_right(in);
+  // The root of a CTA's sum of squares does as well, for the longer and larger one.
+  for (const auto& [length, factor] : {std::pair{600, 1e30f}, {64000, 3e37f}}) {
+    Inputs in = make_inputs(fmt::format("n=1,c=1,l={},o=16,k=2,g=16,affine=0", length), Fill::uniform);
+    for (size_t i = 0; i < in.x.size(); ++i) in.x[i] = factor * (i % 2 == 0 ? 1.0f : -0.5f);
+    for (size_t i = 0; i < in.w.size(); ++i) in.w[i] = i % 2 == 0 ? 1.0f : 0.25f;
+    expect_right(in);
+  }
 }
 
 TEST_F(Moments, SameBitsForAnyThreads) {

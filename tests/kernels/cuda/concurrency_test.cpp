@@ -33,6 +33,7 @@ constexpr std::pair<const char*, const char*> kExchanging[] = {
     {"sm90_stream", "n=29,c=32,l=16,o=256,k=3,p=1,g=1,bias=1,post=mish"},
     {"sm90_in_turn", "n=5,c=24,l=3000,o=128,k=3,p=1,g=4,bias=1,post=silu"},
     {"depthwise", "n=2,c=64,l=3000,o=64,k=3,p=1,cg=64,g=1,bias=1"},
+    {"depthwise", "n=2,c=64,l=3000,o=64,k=3,d=8,p=8,cg=64,g=1,bias=1"},
     {"recompute", "n=2,c=1,l=16000,o=64,k=10,s=5,g=64,bias=1,post=gelu"},
     {"moments", "n=2,c=1,l=16000,o=64,k=10,s=5,g=64,bias=1,post=gelu"},
     {"sm90_two_pass", "n=2,c=40,l=1040,o=128,k=8,s=4,p=2,g=4,bias=1,post=silu"},

@@ -107,6 +107,14 @@ TEST(Depthwise, HoldsWhatTheKernelAssumes) {
                 EXPECT_EQ(k.batches, 1) << line;
                 EXPECT_EQ(k.domains_per_cta, 1) << line;
                 EXPECT_EQ(k.held, k.share) << line;
+                EXPECT_LE(k.held, kMostHeld) << line;
+                // Outputs, which are fp32, take the place of inputs that nobody needs any more: the last one of a
+                // piece ends before it would overtake the inputs under it.
+                const int last_shift = kSectorBytes / element - 1;
+                if (element < 4) {
+                  EXPECT_GE(k.x_at, last_shift + k.piece) << line;
+                }
+                EXPECT_GE(k.row_elements, k.x_at + last_shift + k.piece - 1 + Sizes(p).k_span) << line;
                 EXPECT_EQ(p.stride, 1) << line;
                 EXPECT_GT(p.groups, 0) << line;
                 if (k.walk == Walk::kSteps) {
@@ -119,6 +127,18 @@ TEST(Depthwise, HoldsWhatTheKernelAssumes) {
         }
       }
     }
+  }
+}
+
+// 2112 rows of half of what 32 bits count: none is cut into pieces for want of work.
+TEST(Depthwise, CutsRowsThat32BitsDoNotCountTwice) {
+  for (const char* line : {"n=2112,c=2,l=536870912,o=2,k=3,d=4,p=4,cg=2,g=2,dtype=f16",
+                           "n=1056,c=2,l=1000000000,o=2,k=3,d=4,p=4,cg=2,g=2"}) {
+    const Config c = config(line);
+    EXPECT_GT(c.pieces, 1000) << line;
+    EXPECT_LE(2 * (shared_plan(c, 3, static_cast<int>(element_size(parse_problem(line).dtype))).bytes + 1024),
+              h200().shared_per_sm)
+        << line;
   }
 }
 

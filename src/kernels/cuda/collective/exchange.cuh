@@ -63,10 +63,17 @@ __device__ __forceinline__ void await_doubles(const ptx::Word* words, uint64_t t
   second = __longlong_as_double(static_cast<long long>(found[1].payload));
 }
 
-// Moments whose mean must not lose digits: {low half of the tag, root of M2, mean}. Roots stay in fp32's range.
-__device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, double mean, double m2) {
-  const auto root = uint64_t{__float_as_uint(static_cast<float>(sqrt(m2)))};
-  ptx::store_relaxed(word, {root << 32 | (tag & 0xffffffffu), static_cast<uint64_t>(__double_as_longlong(mean))});
+// Moments whose mean must not lose digits: {low half of the tag, standard deviation, mean}. The deviation of fp32
+// values is in fp32's range, where their M2 and even its root may not be.
+__device__ __forceinline__ void publish(ptx::Word* word, uint64_t tag, double mean, double variance) {
+  const auto deviation = uint64_t{__float_as_uint(static_cast<float>(sqrt(variance)))};
+  ptx::store_relaxed(word, {deviation << 32 | (tag & 0xffffffffu), static_cast<uint64_t>(__double_as_longlong(mean))});
+}
+
+// What `word` says of `count` values.
+__device__ __forceinline__ Slot moments_of(const ptx::Word& word, double count) {
+  const double deviation = __uint_as_float(static_cast<uint32_t>(word.tag >> 32));
+  return {count, __longlong_as_double(static_cast<long long>(word.payload)), deviation * deviation * count};
 }
 
 __device__ __forceinline__ Slot await_moments(const ptx::Word* word, uint64_t tag, double count) {
@@ -76,8 +83,7 @@ __device__ __forceinline__ Slot await_moments(const ptx::Word* word, uint64_t ta
     patience.lose("the moments of another CTA");
     found = ptx::load_relaxed(word);
   }
-  const double root = __uint_as_float(static_cast<uint32_t>(found.tag >> 32));
-  return {count, __longlong_as_double(static_cast<long long>(found.payload)), root * root};
+  return moments_of(found, count);
 }
 
 }  // namespace convnorm::cuda

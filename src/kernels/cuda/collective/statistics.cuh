@@ -54,8 +54,9 @@ class Scale {
   }
   // The other scales at which values must be measured, a bit for each.
   __device__ __forceinline__ unsigned others(const Moments& m) const {
-    if (range_ != 0 || !(m.count > 1)) return 0;
-    return in_range(m.m2) ? 0 : m.m2 < kLeast ? 4 : 2;  // 2 for NaN
+    if (range_ != 0 || !(m.count > 1) || in_range(m.m2)) return 0;
+    if (!(m.m2 < kLeast)) return 2;  // or NaN
+    return fabsf(m.mean) < kMostMean ? 4 : 0;
   }
   static __device__ __forceinline__ bool in_range(float m2) { return m2 >= kLeast && m2 <= kMost; }
 
@@ -70,6 +71,9 @@ class Scale {
 
  private:
   static constexpr float kLeast = 0x1p-90f, kMost = 0x1p120f;  // of an m2 whose squares were in range
+  // Values so large that are so close together are equal, and their sum would leave the range at the scale for small
+  // ones.
+  static constexpr float kMostMean = 0x1p32f;
   static __device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((127 + exponent) << 23); }
   __device__ __forceinline__ int exponent() const { return range_ == 0 ? 0 : range_ == 1 ? -80 : 80; }
 

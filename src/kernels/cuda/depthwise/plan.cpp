@@ -41,7 +41,8 @@ std::variant<Config, std::string> cut(const Problem& p, const Sizes& sizes, cons
     c.pieces = quotient_up(sizes.l_out, c.piece);
     // A vector of outputs never ends behind the inputs of the next one.
     c.x_at = resident && element < 4 ? round_up(kSectorBytes / element + c.piece + 3, 8) : 0;
-    c.row_elements = c.x_at + static_cast<int>(row_elements(p, sizes, c.piece));
+    // What 32 bits do not count fits nowhere, and is cut further.
+    c.row_elements = static_cast<int>(std::min<int64_t>(c.x_at + row_elements(p, sizes, c.piece), INT32_MAX));
     c.domain_jobs = std::max<int64_t>(1, sizes.o_per_norm_group) * c.pieces;
   };
   c.domains = p.n * (has_norm(p) ? p.groups : p.o);

@@ -229,44 +229,29 @@ class ResidentRows {
     return sum_warp(v[0] * (1.0f / 32));
   }
 
-  // Where the sums of a row start and what distances are taken from. Sums may start from a bias that lacks the
-  // reference already: a row of equal values then has a distance that is not quite zero, as far as the reference is
-  // rounded, which counts beside a tiny eps.
-  struct Start {
-    float bias, slope, reference;
-    bool apart;  // there is an op before the norm, or the reference is subtracted apart
-  };
-
-  __device__ __forceinline__ Start start_of(const ChannelParameters& c, float reference) const {
-    constexpr double kLeastEps = 1e-12;
-    const bool apart = a_.pre != CONVNORM_NONE || a_.eps < kLeastEps;
-    return {apart ? c.bias : c.bias - reference, c.slope, reference, apart};
-  }
-
-  // Outputs of a tile before the norm, as distances from the reference.
-  template <bool kWhole, bool kApart>
-  static __device__ __forceinline__ void compute(const Arguments& a, const Row<Element>& r, const Start& start,
-                                                 int positions, int base, Values& v) {
-    T::template multiply<kWhole, kFew>(r, positions, base, start.bias, v);
-    if constexpr (kApart) {
-      apply_row_pre<Element>(a, v, start.slope);
+  // Outputs of a tile before the norm, as distances from the reference. It is subtracted from whole sums: sums that
+  // began below the bias by it would round otherwise than it did, and equal values would not be at distance zero.
+  template <bool kWhole, bool kPre>
+  static __device__ __forceinline__ void compute(const Arguments& a, const Row<Element>& r, const ChannelParameters& c,
+                                                 float reference, int positions, int base, Values& v) {
+    T::template multiply<kWhole, kFew>(r, positions, base, c.bias, v);
+    if constexpr (kPre) apply_row_pre<Element>(a, v, c.slope);
 #pragma unroll
-      for (int i = 0; i < T::kOutputs; ++i) v[i] -= start.reference;
-    }
+    for (int i = 0; i < T::kOutputs; ++i) v[i] -= reference;
   }
   // The two kinds of tiles have nothing in common that registers would have to be moved for.
-  template <bool kApart>
-  __device__ __forceinline__ void measure_tiles(const Row<Element>& r, const Job& job, const Start& start,
-                                                uint32_t target, Sums& sums) const {
+  template <bool kPre>
+  __device__ __forceinline__ void measure_tiles(const Row<Element>& r, const Job& job, const ChannelParameters& c,
+                                                float reference, uint32_t target, Sums& sums) const {
     T::for_each_tile(r, job.valid, [&](int base) {
       Values v;
       if (is_whole<T>(r, base, job.valid)) {
-        compute<true, kApart>(a_, r, start, job.positions, base, v);
+        compute<true, kPre>(a_, r, c, reference, job.positions, base, v);
         sums.template add<T::kOutputs>(
             true, [&](int i) { return v[i]; }, [](int) { return true; });
         put<true>(r, job, target, base, v);
       } else {
-        compute<false, kApart>(a_, r, start, job.positions, base, v);
+        compute<false, kPre>(a_, r, c, reference, job.positions, base, v);
         sums.template add<T::kOutputs>(
             false, [&](int i) { return v[i]; },
             [&](int i) {
@@ -297,14 +282,14 @@ class ResidentRows {
     const Job job = jobs()[held];
     const ChannelParameters c = channels()[held];
     const Row<Element> r = row(job, held);
-    const Start start = start_of(c, choose_reference(r, c, job.valid));
+    const float reference = choose_reference(r, c, job.valid);
     const uint32_t target = ptx::shared_address(outputs(held) + job.shift);
     __syncwarp();
     Sums sums;
-    if (start.apart) {
-      measure_tiles<true>(r, job, start, target, sums);
+    if (a_.pre != CONVNORM_NONE) {
+      measure_tiles<true>(r, job, c, reference, target, sums);
     } else {
-      measure_tiles<false>(r, job, start, target, sums);
+      measure_tiles<false>(r, job, c, reference, target, sums);
     }
     const float sum = sum_warp((sums.sum[0] + sums.sum[1]) + (sums.sum[2] + sums.sum[3]));
     const float squares = sum_warp((sums.square[0] + sums.square[1]) + (sums.square[2] + sums.square[3]));
@@ -313,10 +298,10 @@ class ResidentRows {
     const bool narrow = job.valid == 0 || (squares > kLeastSquares && squares < kMostSquares &&
                                            sum * sum < squares * (static_cast<float>(job.valid) * (256.0f / 257)));
     if (!narrow) {
-      const Slot wide = measure_in_double(outputs(held) + job.shift, start.reference, job.valid);
+      const Slot wide = measure_in_double(outputs(held) + job.shift, reference, job.valid);
       if (lane_ == 0) slots()[held] = wide;
     }
-    if (lane_ == 0) moments()[held] = {sum, squares, start.reference, narrow ? job.valid : -1};
+    if (lane_ == 0) moments()[held] = {sum, squares, reference, narrow ? job.valid : -1};
   }
 
   // As measured in a place, or nothing.
@@ -372,7 +357,7 @@ class ResidentRows {
     Slot m = merging.merged(held_, h.inverse_own);
     if (c_.team > 1) {
       ptx::Word* const words = p_.slot.words + (int64_t{team_} * 2 + parity) * c_.team;
-      if (lane_ == 0) publish(words + rank_, tag, m.mean, m.m2);
+      if (lane_ == 0) publish(words + rank_, tag, m.mean, m.m2 * h.inverse_own);
       const int64_t row = row_outputs(domain);
       Slot found[2];
       find(words, row, tag, 0, found);
@@ -414,10 +399,7 @@ class ResidentRows {
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (!wanted[i]) continue;
-      const double root = __uint_as_float(static_cast<uint32_t>(word[i].tag >> 32));
-      found[i].mean = __longlong_as_double(static_cast<long long>(word[i].payload));
-      found[i].m2 = root * root;
+      if (wanted[i]) found[i] = cuda::moments_of(word[i], found[i].count);
     }
   }
 

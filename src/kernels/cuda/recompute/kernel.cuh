@@ -430,7 +430,8 @@ class Cta {
     }
     ptx::Word* const words = p_.slot.words + first_word;  // [rank][group]
     for (int g = thread; g < set_groups; g += kThreads) {
-      publish(words + rank_ * set_groups + g, tag, groups()[g].mean, groups()[g].m2);
+      const Slot& own = groups()[g];
+      publish(words + rank_ * set_groups + g, tag, own.mean, own.count > 0 ? own.m2 / own.count : 0);
     }
     int lanes = 32;
     while (lanes > 1 && (lanes * set_groups > kThreads || lanes >= 2 * c_.team)) lanes /= 2;
